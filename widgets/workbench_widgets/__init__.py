@@ -1,0 +1,3 @@
+"""Widgets for planning and watching distributed training. Knows nothing of workbench."""
+
+__all__: list[str] = []

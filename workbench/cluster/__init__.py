@@ -1,0 +1,1 @@
+"""WHERE it runs: schedulers, workers, security (dask)."""

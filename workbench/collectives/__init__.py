@@ -1,0 +1,1 @@
+"""The wrapped process group and its observers (torch)."""

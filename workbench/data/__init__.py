@@ -1,0 +1,1 @@
+"""Embedded corpora, packing and loaders (torch)."""

@@ -1,0 +1,5 @@
+"""ON WHAT it is trained, as numbers: devices, memories, links, and where each is from."""
+
+from workbench.hardware.spec import ClusterSpec, Constant, DeviceGroup, DeviceSpec, Link
+
+__all__ = ["ClusterSpec", "Constant", "DeviceGroup", "DeviceSpec", "Link"]

@@ -1,0 +1,1 @@
+"""WHICH layout, and why not the others: predictions before anything starts."""

@@ -1,0 +1,132 @@
+"""The answer of the planner: a layout judged on a model and hardware."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from workbench.hardware import ClusterSpec
+from workbench.layout import Layout
+from workbench.model import ModelSpec
+
+Category = Literal[
+    "weights", "gradients", "optimizer", "activations", "buffers", "workspace"
+]
+CollectiveOp = Literal[
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "broadcast",
+    "send",
+    "barrier",
+]
+Phase = Literal["step", "evaluation", "checkpoint", "setup"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryPlan:
+    """Predicted bytes of one rank, by category.
+
+    `peak_bytes` is the highest point of a step and may be below the sum, since the
+    categories do not all peak at the same moment.
+    """
+
+    rank: int
+    by_category: Mapping[Category, int]
+    peak_bytes: int
+    capacity_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommPlan:
+    """Predicted traffic of one kind of collective on one axis, per rank and step.
+
+    Args:
+        op: The logical operation that the code asks for.
+        axis: The axis whose group carries it ("dp", "fsdp", ..., "world").
+        purpose: Why it is sent: "gradients", "weights", "loss", "norm".
+        count: Operations per step.
+        payload_bytes: Logical payload per step: the whole tensor that is reduced,
+            gathered (its gathered size), scattered (its size before), or sent.
+        sent_bytes: What a rank puts on the wire per step with this backend's
+            algorithm (see `backend`).
+        seconds: Time of all of them, were nothing hidden.
+        exposed_seconds: What of it the step waits for.
+        phase: The part of a run that this belongs to.
+    """
+
+    op: CollectiveOp
+    axis: str
+    purpose: str
+    count: int
+    payload_bytes: int
+    sent_bytes: int
+    seconds: float
+    exposed_seconds: float
+    phase: Phase = "step"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTime:
+    """Predicted seconds of one step and where they go; the interval is 90 percent."""
+
+    compute_s: float
+    exposed_comm_s: float
+    bubble_s: float
+    optimizer_s: float
+    input_s: float
+    low_s: float
+    high_s: float
+
+    @property
+    def total_s(self) -> float:
+        """Seconds of the whole step."""
+        return (
+            self.compute_s
+            + self.exposed_comm_s
+            + self.bubble_s
+            + self.optimizer_s
+            + self.input_s
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One line of an explanation: a quantity, its formula with numbers, its source."""
+
+    quantity: str
+    formula: str
+    value: str
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A layout judged on a model and hardware.
+
+    Args:
+        model, hardware, layout: What was judged.
+        global_batch: Samples per step over all ranks.
+        memory: One entry per rank.
+        comm: One entry per kind of collective and axis.
+        step_time: Split and interval.
+        mfu: Model FLOPs over peak FLOPs in a step, full (not causal) attention.
+        hfu: The same with recomputed FLOPs counted.
+        fits: Whether every rank holds its part.
+        reasons: What does not fit or cannot run, with the numbers; empty when all is
+            well.
+        explanations: Every figure's derivation, by name ("memory.weights", ...).
+    """
+
+    model: ModelSpec
+    hardware: ClusterSpec
+    layout: Layout
+    global_batch: int
+    memory: tuple[MemoryPlan, ...]
+    comm: tuple[CommPlan, ...]
+    step_time: StepTime
+    mfu: float
+    hfu: float
+    fits: bool
+    reasons: tuple[str, ...]
+    explanations: Mapping[str, tuple[Step, ...]]

@@ -1,0 +1,1 @@
+"""the messages between notebook, session host, worker and rank."""

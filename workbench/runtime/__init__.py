@@ -1,0 +1,1 @@
+"""The other half of a session: host, supervisor, zygote, ranks."""

@@ -1,0 +1,1 @@
+"""Memory and device sensors of one process."""

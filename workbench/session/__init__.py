@@ -1,0 +1,1 @@
+"""The client half of a session: connect, cells, put and get."""

@@ -1,0 +1,1 @@
+"""The step and the loop: strategy, data, schedule, checkpoint (torch)."""
