@@ -6,6 +6,7 @@ model, one image for a vision model. Nothing here knows how the model is laid ou
 
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Self
 
@@ -72,6 +73,8 @@ class Block:
         saved: What one repeat keeps for the backward, per sample.
         boundary_elements: Elements of one repeat's output per sample.
         repeat: How many equal layers follow one another.
+        indexed: Whether the net keeps the repeats in a list, so that the names of
+            their tensors carry an index ("layers.0.norm1.weight").
     """
 
     name: str
@@ -81,10 +84,17 @@ class Block:
     saved: tuple[Saved, ...]
     boundary_elements: int
     repeat: int = 1
+    indexed: bool = False
 
     def __post_init__(self) -> None:
         if self.repeat < 1:
             raise ModelError(f"block {self.name!r} repeats {self.repeat} times")
+        if self.repeat > 1 and not self.indexed:
+            raise ModelError(f"block {self.name!r} repeats, so its names need an index")
+
+    def prefix(self, repeat: int) -> str:
+        """Return what the names of one repeat's tensors begin with, dot included."""
+        return f"{self.name}.{repeat}." if self.indexed else f"{self.name}."
 
     @property
     def num_parameters(self) -> int:
@@ -133,6 +143,17 @@ class ModelSpec:
         """FLOPs of one forward per sample."""
         return sum(block.repeat * block.forward_flops for block in self.blocks)
 
+    def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
+        """Yield full names and tensors as the built net's `named_parameters()` does.
+
+        Tied tensors are left out: torch names a shared tensor once, where it is owned.
+        """
+        for block in self.blocks:
+            for repeat in range(block.repeat):
+                for parameter in block.parameters:
+                    if parameter.tied_to is None:
+                        yield block.prefix(repeat) + parameter.name, parameter
+
     def number(self, name: str) -> int:
         """Return one of the architecture's own whole numbers.
 
@@ -143,7 +164,9 @@ class ModelSpec:
             if key == name and isinstance(value, int):
                 return value
         known = ", ".join(key for key, _ in self.hyper)
-        raise ModelError(f"model {self.name!r} has no number {name!r}", hint=f"it has {known}")
+        raise ModelError(
+            f"model {self.name!r} has no number {name!r}", hint=f"it has {known}"
+        )
 
     def to_json(self) -> str:
         """Serialise; `from_json` gives an equal object back."""
