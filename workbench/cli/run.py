@@ -22,7 +22,7 @@ class _LiveClient(NotebookClient):
         self,
         outs: list[Any],
         msg: dict[str, Any],
-        display_id: str,
+        display_id: str | None,
         cell_index: int,
     ) -> Any:
         content = msg["content"]
