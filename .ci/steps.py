@@ -23,14 +23,15 @@ STEPS = (
 )
 #: The only step whose tests may be skipped where everything else can be installed.
 MAY_SKIP = "gpu"
-#: pytest's "5 passed, 1 skipped in 2.1s" and node's "# pass 5" / "ℹ pass 5".
+#: pytest's "5 passed, 1 skipped in 2.1s" and node's "# pass 5" (old) or "(i) pass 5".
 PYTEST = re.compile(r"^=*\s*(?=.*\bin [\d.]+s)(.*)$", re.MULTILINE)
 COUNT = re.compile(r"(\d+) (passed|failed|skipped|errors?)")
-NODE = re.compile(r"^(?:#|ℹ) (pass|fail|skipped) (\d+)$", re.MULTILINE)
+NODE = re.compile(r"^\S (pass|fail|skipped) (\d+)$", re.MULTILINE)
 WORDS = {"pass": "passed", "fail": "failed", "error": "failed", "errors": "failed"}
 
 
 def main() -> int:
+    """Run every step, even after one failed; return the exit status."""
     totals = {"passed": 0, "failed": 0, "skipped": 0}
     broken: list[str] = []
     for step in STEPS:
@@ -48,7 +49,9 @@ def main() -> int:
         for word, count in counts.items():
             totals[word] += count
         verdict = "FAILED" if step in broken else "ok"
-        print(f"--- {step}: {verdict} in {time.monotonic() - started:.0f} s", flush=True)
+        print(
+            f"--- {step}: {verdict} in {time.monotonic() - started:.0f} s", flush=True
+        )
     if broken:
         print(f"failed steps: {', '.join(broken)}")
     print(
