@@ -1,0 +1,165 @@
+"""Named clusters: this machine's CPU, and nodes of NVIDIA GPUs by their data sheets."""
+
+import difflib
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from workbench.errors import HardwareError
+from workbench.hardware.host import this_machine
+from workbench.hardware.spec import (
+    ClusterSpec,
+    Constant,
+    DeviceGroup,
+    DeviceSpec,
+    Link,
+)
+from workbench.units import GIB, GIGA, TERA
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodePreset:
+    """One kind of GPU node; rates per GPU and direction, as the data sheet gives them.
+
+    `matmul_efficiency` is the share of the bf16 peak that the best large matrix product
+    was published to reach.
+    """
+
+    memory_gib: float
+    tflops: tuple[tuple[str, float], ...]
+    memory_gb_per_s: float
+    matmul_efficiency: float
+    node_gb_per_s: float
+    rack_gb_per_s: float
+    power_watts: float
+    devices_per_node: int = 8
+    source: str
+
+
+_MATMUL = "best published bf16 matrix product: stas00/ml-engineering, maf tables"
+_NVLINK = (
+    "80 percent of the one-way NVLink rate, as ring collectives reach "
+    "(stas00/ml-engineering; vTrain tables)"
+)
+_FABRIC = "one 200 or 400 Gbit/s NIC per GPU less 10 percent for headers"
+_START_UP = "start-up of a ring collective of 8 GPUs above 1 MiB, published fits"
+
+#: Every named GPU node, 8 GPUs each.
+NODES = MappingProxyType(
+    {
+        "a100": NodePreset(
+            memory_gib=80,
+            tflops=(("float32", 19.5), ("bfloat16", 312), ("float16", 312)),
+            memory_gb_per_s=2039,
+            matmul_efficiency=0.87,
+            node_gb_per_s=240,
+            rack_gb_per_s=22.5,
+            power_watts=400,
+            source="NVIDIA A100 80GB SXM data sheet",
+        ),
+        "h100": NodePreset(
+            memory_gib=80,
+            tflops=(
+                ("float32", 67),
+                ("bfloat16", 989),
+                ("float16", 989),
+                ("float8", 1979),
+            ),
+            memory_gb_per_s=3350,
+            matmul_efficiency=0.80,
+            node_gb_per_s=360,
+            rack_gb_per_s=45,
+            power_watts=700,
+            source="NVIDIA H100 SXM data sheet",
+        ),
+        "h200": NodePreset(
+            memory_gib=141 * GIGA / GIB,
+            tflops=(
+                ("float32", 67),
+                ("bfloat16", 989),
+                ("float16", 989),
+                ("float8", 1979),
+            ),
+            memory_gb_per_s=4800,
+            matmul_efficiency=0.80,
+            node_gb_per_s=360,
+            rack_gb_per_s=45,
+            power_watts=700,
+            source="NVIDIA H200 SXM data sheet",
+        ),
+    }
+)
+
+
+def hardware(name: str = "cpu", *, num_nodes: int = 1) -> ClusterSpec:
+    """Return a named cluster of equal nodes.
+
+    Args:
+        name: "cpu" (this machine's cores and memory) or a key of `NODES`.
+        num_nodes: How many nodes.
+
+    Raises:
+        HardwareError: An unknown name, or less than one node.
+
+    >>> hardware("h100", num_nodes=2).num_devices
+    16
+    """
+    if num_nodes < 1:
+        raise HardwareError(f"num_nodes is {num_nodes}", hint="try num_nodes=1")
+    if name == "cpu":
+        return this_machine(num_nodes)
+    preset = NODES.get(name)
+    if preset is None:
+        known = ("cpu", *NODES)
+        close = difflib.get_close_matches(name, known, n=1)
+        raise HardwareError(
+            f"no hardware is called {name!r}",
+            hint=f"did you mean {close[0]!r}?"
+            if close
+            else f"known: {', '.join(known)}",
+        )
+    return _cluster(name, preset, num_nodes)
+
+
+def _cluster(name: str, preset: NodePreset, num_nodes: int) -> ClusterSpec:
+    group = DeviceGroup(
+        device=_device(name, preset),
+        num_nodes=num_nodes,
+        devices_per_node=preset.devices_per_node,
+    )
+    return ClusterSpec(name=name, groups=(group,), links=_links(preset))
+
+
+def _device(name: str, preset: NodePreset) -> DeviceSpec:
+    def nominal(value: float) -> Constant:
+        return Constant(value=value, origin="nominal", source=preset.source)
+
+    return DeviceSpec(
+        kind=name,
+        backend="nccl",
+        memory_bytes=nominal(preset.memory_gib * GIB),
+        flops_per_s=tuple((d, nominal(rate * TERA)) for d, rate in preset.tflops),
+        memory_bytes_per_s=nominal(preset.memory_gb_per_s * GIGA),
+        matmul_efficiency=Constant(
+            value=preset.matmul_efficiency, origin="published", source=_MATMUL
+        ),
+        power_watts=preset.power_watts,
+    )
+
+
+def _links(preset: NodePreset) -> tuple[Link, ...]:
+    return (
+        Link(
+            scope="node",
+            start_up_s=Constant(value=1e-5, origin="published", source=_START_UP),
+            bytes_per_s=Constant(
+                value=preset.node_gb_per_s * GIGA, origin="published", source=_NVLINK
+            ),
+        ),
+        Link(
+            scope="rack",
+            start_up_s=Constant(value=2.5e-5, origin="published", source=_START_UP),
+            bytes_per_s=Constant(
+                value=preset.rack_gb_per_s * GIGA, origin="nominal", source=_FABRIC
+            ),
+        ),
+    )
