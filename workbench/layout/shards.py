@@ -1,12 +1,14 @@
-"""How fully sharded parallelism cuts tensors and groups blocks: FSDP2's rules.
+"""How data and fully sharded parallelism group tensors, and how the latter cuts them.
+
+Both talk in units: one unit per repeat of an indexed block, and one root unit with all
+the rest. Data parallelism sums each unit's gradients as one flat bucket.
 
 Each tensor is cut along dim 0 into chunks of ceil(rows / degree) rows, as
 `torch.chunk` does: the last ranks may hold fewer rows or none. In gathers and scatters
 every chunk is padded to the full chunk size.
 
-One group per repeat of an indexed block, and one root group with all the rest. Blocks
-reshard after the forward; the root does not, since the backward needs it at once
-(torch's own default for the root).
+Fully sharded, blocks reshard after the forward; the root does not, since the backward
+needs it at once (torch's own default for the root). These are FSDP2's rules.
 """
 
 from dataclasses import dataclass
