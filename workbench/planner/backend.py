@@ -1,7 +1,5 @@
 """What each backend puts on the wire for a logical collective (planner.md 3.6)."""
 
-from fractions import Fraction
-
 from workbench.errors import PlanError
 
 
@@ -27,22 +25,24 @@ def sent_bytes(backend: str, op: str, payload_bytes: int, group_size: int) -> in
     >>> sent_bytes("gloo", "reduce_scatter", 1000, 4)
     1500
     """
-    return int(payload_bytes * ring_share(backend, op, group_size))
+    passes = ring_passes(backend, op)
+    if op == "send":
+        return payload_bytes if group_size > 1 else 0
+    return payload_bytes * passes * (group_size - 1) // group_size
 
 
-def ring_share(backend: str, op: str, group_size: int) -> Fraction:
-    """Return sent bytes over payload bytes, exactly.
+def ring_passes(backend: str, op: str) -> int:
+    """Return how often each byte travels the whole ring: 2, 1, or 0 for a barrier.
 
     Raises:
         PlanError: A backend or operation that is not known.
     """
     if backend not in {"gloo", "nccl"}:
         raise PlanError(f"no backend is called {backend!r}", hint="gloo or nccl")
-    others = Fraction(group_size - 1, group_size)
     if op == "all_reduce" or (op == "reduce_scatter" and backend == "gloo"):
-        return 2 * others
-    if op in {"all_gather", "reduce_scatter", "all_to_all", "broadcast"}:
-        return others
-    if op in {"send", "barrier"}:
-        return Fraction(op == "send" and group_size > 1)
+        return 2
+    if op in {"all_gather", "reduce_scatter", "all_to_all", "broadcast", "send"}:
+        return 1
+    if op == "barrier":
+        return 0
     raise PlanError(f"no collective is called {op!r}")
