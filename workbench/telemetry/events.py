@@ -28,7 +28,9 @@ class Event:
         run: The run it belongs to; "" outside any run.
         cause: What made it happen, e.g. "step:12", "cell:3".
         payload: Flat values, units in the names. Per kind:
-            sample: heap_bytes, rss_bytes, device_bytes (None: not measured), and
+            sample: heap_bytes (live now), heap_peak_bytes (most since the last
+                sample), heap_base_bytes (before the model was built), rss_bytes,
+                device_bytes, device_peak_bytes (None: not measured), and
                 weights_bytes, gradients_bytes, optimizer_bytes once known.
             collective: op, axis, group, payload_bytes, sent_bytes, seconds, phase.
                 High rates are summed per step before they become events: then
