@@ -1,0 +1,239 @@
+"""The ranks' group: formed over a store outside the ranks, cut, formed again."""
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, Self
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, TCPStore
+from torch.distributed.device_mesh import DeviceMesh
+
+from workbench.collectives.accounting import Accounting
+from workbench.collectives.backends import GROUP_TIMEOUT, BackendName, make_group
+from workbench.collectives.call import Observer
+from workbench.collectives.cut import Connections, open_sockets
+from workbench.collectives.in_flight import InFlight, Waiting
+from workbench.collectives.meshes import build_mesh, mesh_key
+from workbench.collectives.ranks import Ranks
+from workbench.collectives.wrapped import WrappedGroup
+from workbench.errors import LayoutError
+from workbench.layout import Layout
+from workbench.telemetry import Event
+
+#: The name under which torch knows our group.
+_PLUGIN = "workbench"
+
+
+class RankGroup:
+    """This rank's share of the group of all ranks, and of every group made from it.
+
+    Only one may be formed at a time in a process, since torch has one default group.
+    Made with `form`.
+    """
+
+    def __init__(
+        self,
+        *,
+        rank: int,
+        world_size: int,
+        backend: BackendName,
+        interface: str | None,
+        generation: int,
+        store_port: int,
+        record: Callable[[Event], None],
+        observers: tuple[Observer, ...],
+    ) -> None:
+        self.rank = rank
+        self.world_size = world_size
+        self.backend = backend
+        self.generation = generation
+        self.accounting = Accounting()
+        self._interface = interface
+        self._record = record
+        self._in_flight = InFlight()
+        self._observers: tuple[Observer, ...] = (
+            self._in_flight,
+            self.accounting,
+            *observers,
+        )
+        self._connections = Connections(store_port=store_port)
+        self._phase = "cell"
+        self._groups: list[WrappedGroup] = []
+        self._meshes: dict[Any, DeviceMesh] = {}
+
+    @classmethod
+    def form(
+        cls,
+        *,
+        store_address: tuple[str, int],
+        rank: int,
+        world_size: int,
+        backend: BackendName,
+        generation: int,
+        interface: str | None,
+        record: Callable[[Event], None],
+        layouts: tuple[Layout, ...] = (),
+        observers: tuple[Observer, ...] = (),
+        join_timeout: timedelta = timedelta(seconds=60),
+    ) -> Self:
+        """Join the other ranks; blocks until all of them are here.
+
+        Args:
+            store_address: Host and port of a TCPStore that lives outside the ranks.
+            rank: This rank.
+            world_size: All ranks.
+            backend: "nccl" where every rank has a GPU of its own, else "gloo".
+            generation: Raised by whoever forms the ranks again; all ranks name the
+                same one, so that an older generation's messages are never seen.
+            interface: The network interface to bind to; None means loopback.
+            record: Takes an event, never blocks.
+            layouts: Layouts whose meshes existed before, in that order: their groups
+                are made again under the same names, so that DTensors live on.
+            observers: More watchers of every call.
+            join_timeout: How long to wait for the other ranks.
+        """
+        store = TCPStore(
+            *store_address,
+            is_master=False,
+            wait_for_workers=False,
+            timeout=join_timeout,
+        )
+        group = cls(
+            rank=rank,
+            world_size=world_size,
+            backend=backend,
+            interface=interface,
+            generation=generation,
+            store_port=store_address[1],
+            record=record,
+            observers=observers,
+        )
+        devices = ["cpu", "cuda"] if backend == "nccl" else ["cpu"]
+        dist.Backend.register_backend(
+            _PLUGIN, group._create, extended_api=True, devices=devices
+        )
+        dist.init_process_group(
+            ",".join(f"{device}:{_PLUGIN}" for device in devices),
+            store=PrefixStore(f"generation-{generation}", store),
+            rank=rank,
+            world_size=world_size,
+            timeout=GROUP_TIMEOUT,
+        )
+        for layout in layouts:
+            group._mesh(layout)
+        return group
+
+    def _create(self, options: Any, backend_options: Any) -> WrappedGroup:
+        """Make one wrapped group; torch calls this for the default and every new one."""
+        del backend_options
+        before = open_sockets()
+        inner = make_group(
+            options.store,
+            options.group_rank,
+            options.group_size,
+            backend=self.backend,
+            interface=self._interface,
+        )
+        self._connections.learn(before)
+        wrapped = WrappedGroup(
+            inner,
+            backend=self.backend,
+            observers=self._observers,
+            phase=lambda: self._phase,
+        )
+        self._groups.append(wrapped)
+        return wrapped
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Attribute the calls inside to a phase ("step", "evaluation", ...)."""
+        before, self._phase = self._phase, name
+        try:
+            yield
+        finally:
+            self._phase = before
+
+    def in_flight(self) -> tuple[Waiting, ...]:
+        """Return the unfinished calls of this rank, oldest first; any thread may ask."""
+        return self._in_flight.table()
+
+    def flush(self, *, run: str, cause: str) -> None:
+        """Emit one `collective` event per (phase, op, axis) since the last flush."""
+
+        def emit(payload: dict[str, Any]) -> None:
+            self._record(
+                Event(
+                    kind="collective",
+                    rank=self.rank,
+                    run=run,
+                    cause=cause,
+                    payload=payload,
+                )
+            )
+
+        self.accounting.flush(emit)
+
+    def cut(self) -> int:
+        """Free this rank from any blocked call; returns how many connections went.
+
+        Safe from any thread. The group cannot be used afterwards: `close` it, then
+        `form` the next generation.
+        """
+        if self.backend == "nccl":
+            for group in self._groups:
+                group.abort()
+        return self._connections.cut()
+
+    def close(self) -> None:
+        """Leave the group and let its connections go."""
+        if dist.is_initialized():
+            # Destroying waits for whatever is outstanding; nothing may be by now.
+            self.cut()
+            dist.destroy_process_group()
+        self._groups.clear()
+        self._meshes.clear()
+        gc.collect()
+
+    def ranks(
+        self, layout: Layout, *, run: str = "", device: torch.device | None = None
+    ) -> Ranks:
+        """Return this rank's view for a layout, its axis groups made where missing.
+
+        All ranks must ask for the same layouts in the same order.
+
+        Raises:
+            LayoutError: The layout is for another number of ranks.
+        """
+        return Ranks(
+            rank=self.rank,
+            world_size=self.world_size,
+            device=device or self.device,
+            mesh=self._mesh(layout),
+            layout=layout,
+            run=run,
+            record=self._record,
+            group=self,
+        )
+
+    @property
+    def device(self) -> torch.device:
+        """Where this rank computes."""
+        if self.backend == "nccl":
+            return torch.device("cuda", torch.cuda.current_device())
+        return torch.device("cpu")
+
+    def _mesh(self, layout: Layout) -> DeviceMesh:
+        if layout.num_ranks != self.world_size:
+            raise LayoutError(
+                f"the layout is for {layout.num_ranks} ranks, the group has "
+                f"{self.world_size}",
+                hint=f"choose degrees that multiply to {self.world_size}, or start "
+                f"{layout.num_ranks} ranks",
+            )
+        key = mesh_key(layout)
+        if key not in self._meshes:
+            self._meshes[key] = build_mesh(layout, self.rank, self.device.type)
+        return self._meshes[key]
