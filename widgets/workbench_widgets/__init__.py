@@ -1,3 +1,5 @@
 """Widgets for planning and watching distributed training. Knows nothing of workbench."""
 
-__all__: list[str] = []
+from workbench_widgets.monitor import Monitor
+
+__all__ = ["Monitor"]

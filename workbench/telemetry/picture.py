@@ -49,7 +49,9 @@ class RankState:
     Args:
         rank: Its number.
         now_bytes, peak_bytes: Memory in use now, and the most so far: of the device
-            where there is one, else live heap bytes less those before the model.
+            where there is one, else live heap bytes less `base_bytes`.
+        base_bytes: Live heap bytes before the model was built, as reported; else those
+            of the run's first sample.
         categories: Bytes of weights, gradients, optimizer, as measured.
         state: The newest state event's word.
         wall_s: Time of its newest event.
@@ -58,6 +60,7 @@ class RankState:
     rank: int
     now_bytes: int | None = None
     peak_bytes: int | None = None
+    base_bytes: int | None = None
     categories: dict[str, int] = field(default_factory=dict)
     state: str = ""
     wall_s: float = 0.0
@@ -65,6 +68,30 @@ class RankState:
     def as_json(self) -> dict[str, Any]:
         """Return a copy that later events do not change."""
         return {**vars(self), "categories": dict(self.categories)}
+
+    def take_memory(self, sample: dict[str, Any]) -> tuple[int | None, int | None]:
+        """Return the (now, peak) bytes of a sample; None: not measured.
+
+        Of the device where there is one. Else of the live heap, less what it held
+        before the model: resident-set differences lie, allocators keep freed pages.
+        """
+        self._take_base(sample)
+        if sample.get("device_bytes") is not None:
+            return sample["device_bytes"], sample.get("device_peak_bytes")
+        if sample.get("heap_bytes") is None:
+            return None, None
+        base = self.base_bytes or 0
+        peak = sample.get("heap_peak_bytes")
+        now = max(sample["heap_bytes"] - base, 0)
+        return now, None if peak is None else max(peak - base, 0)
+
+    def _take_base(self, sample: dict[str, Any]) -> None:
+        reported = sample.get("heap_base_bytes")
+        if reported is not None and reported != self.base_bytes:
+            # What was seen before the model was built is no peak of the model.
+            self.base_bytes, self.peak_bytes = reported, None
+        elif self.base_bytes is None:
+            self.base_bytes = sample.get("heap_bytes")
 
 
 class Picture:
@@ -199,7 +226,7 @@ class Picture:
         for category in _CATEGORIES:
             if (value := event.payload.get(category)) is not None:
                 state.categories[category.removesuffix("_bytes")] = value
-        now, peak = memory_bytes(event.payload)
+        now, peak = state.take_memory(event.payload)
         if now is None:
             return
         state.now_bytes = now
@@ -220,23 +247,6 @@ class Picture:
         if len(self.memory.x) < before:
             self._tick_s *= 2
         self._dirty.rows[t] = [t, *row]
-
-
-def memory_bytes(sample: dict[str, Any]) -> tuple[int | None, int | None]:
-    """Return (now, peak) bytes that a sample's rank holds; None: not measured.
-
-    Of the device where there is one. Else of the live heap, less what it held before
-    the model was built: resident-set differences lie, allocators keep freed pages.
-    """
-    if sample.get("device_bytes") is not None:
-        now: int = sample["device_bytes"]
-        return now, sample.get("device_peak_bytes")
-    if sample.get("heap_bytes") is None:
-        return None, None
-    base = sample.get("heap_base_bytes") or 0
-    peak = sample.get("heap_peak_bytes")
-    now = max(sample["heap_bytes"] - base, 0)
-    return now, None if peak is None else max(peak - base, 0)
 
 
 @dataclass(kw_only=True)

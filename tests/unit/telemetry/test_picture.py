@@ -3,7 +3,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.telemetry.picture import Picture, Series, memory_bytes
+from workbench.telemetry.picture import Picture, RankState, Series
 
 
 def test_points_rise_strictly_and_a_resume_replaces_what_came_after():
@@ -63,7 +63,7 @@ def test_a_change_is_not_altered_by_later_events(sample):
     change = picture.changes()
     picture.fold(sample(0.0, heap_bytes=2, weights_bytes=2))
 
-    assert change["ranks"][0]["now_bytes"] == 1
+    assert change["ranks"][0]["now_bytes"] == 0
     assert change["ranks"][0]["categories"] == {"weights": 1}
 
 
@@ -83,22 +83,43 @@ def test_memory_of_a_long_run_is_thinned_to_the_largest(sample):
         picture.fold(sample(tick / 10, heap_bytes=tick))
 
     assert len(picture.memory.x) <= 600
-    assert picture.memory.y[-1] == [1999]
+    assert picture.memory.y[-1] == [1999]  # the first sample, the base, held 0
     assert picture.memory.x == sorted(set(picture.memory.x))
 
 
 def test_memory_is_of_the_device_where_there_is_one():
-    assert memory_bytes({"device_bytes": 5, "heap_bytes": 9}) == (5, None)
+    state = RankState(rank=0)
+
+    assert state.take_memory({"device_bytes": 5, "heap_bytes": 9}) == (5, None)
 
 
 def test_heap_memory_is_less_what_was_there_before_the_model():
     sample = {"heap_bytes": 9, "heap_peak_bytes": 12, "heap_base_bytes": 4}
 
-    assert memory_bytes(sample) == (5, 8)
+    assert RankState(rank=0).take_memory(sample) == (5, 8)
+
+
+def test_without_a_reported_base_the_first_sample_is_the_base(sample):
+    picture = Picture(started_s=0.0)
+
+    for heap in (100, 130, 120):
+        picture.fold(sample(0.0, heap_bytes=heap))
+
+    assert (picture.ranks[0].now_bytes, picture.ranks[0].peak_bytes) == (20, 30)
+
+
+def test_a_peak_from_before_the_model_is_forgotten(sample):
+    picture = Picture(started_s=0.0)
+
+    picture.fold(sample(0.0, heap_bytes=100))
+    picture.fold(sample(0.1, heap_bytes=900))
+    picture.fold(sample(0.2, heap_bytes=250, heap_base_bytes=200))
+
+    assert picture.ranks[0].peak_bytes == 50
 
 
 def test_memory_that_is_not_measured_is_not_zero():
-    assert memory_bytes({"device_bytes": None}) == (None, None)
+    assert RankState(rank=0).take_memory({"device_bytes": None}) == (None, None)
 
 
 def test_traffic_of_equal_steps_is_exact(collective):

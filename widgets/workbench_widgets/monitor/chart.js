@@ -1,0 +1,167 @@
+// One line chart over uPlot: themed, resizing, described in words.
+
+import { element } from "../shared/dom.js";
+
+/**
+ * @typedef {{label: string, color: string, dash?: number[], band?: boolean,
+ *   points?: boolean, width?: number}} Line
+ * @typedef {{title: string, unit: string, xLabel: string, format: (value: number) => string,
+ *   ticks?: (low: number, high: number, count: number) => number[], fromZero?: boolean}} ChartLook
+ */
+
+const HEIGHT = 190;
+
+/**
+ * Make a chart inside `parent`; it draws once `update` brings at least one point.
+ * @param {HTMLElement} parent
+ * @param {ChartLook} look
+ */
+export function makeChart(parent, look) {
+	const canvas = element("div", { class: "wb-chart-canvas", role: "img" });
+	const empty = element("p", { class: "wb-empty" }, "not measured yet");
+	const figure = element(
+		"section",
+		{ class: "wb-panel wb-chart", "aria-label": look.title },
+		element("h4", {}, look.title, element("small", {}, ` ${look.unit}`)),
+		empty,
+		canvas,
+	);
+	parent.append(figure);
+	/** @type {any} */
+	let plot = null;
+	let shape = "";
+	const resize = new ResizeObserver(() => {
+		const width = canvas.clientWidth;
+		if (plot && width && width !== plot.width) plot.setSize({ width, height: HEIGHT });
+	});
+	resize.observe(canvas);
+
+	return {
+		figure,
+		/** @param {Line[]} lines @param {(number|null)[][]} data x, then one per line. */
+		update(lines, data) {
+			const drawn = data[0].length > 0 && canvas.clientWidth > 0;
+			empty.hidden = data[0].length > 0;
+			canvas.hidden = !empty.hidden;
+			if (!drawn && !(data[0].length > 0)) return;
+			const newShape = JSON.stringify(lines);
+			if (plot && shape === newShape) {
+				plot.setData(data);
+			} else {
+				plot?.destroy();
+				shape = newShape;
+				plot = new uPlot(options(look, lines, canvas), data, canvas);
+			}
+			canvas.setAttribute("aria-label", describe(look, lines, data));
+		},
+		/** Draw again with the colours of a new theme. */
+		redraw() {
+			plot?.redraw(false, true);
+		},
+		destroy() {
+			resize.disconnect();
+			plot?.destroy();
+		},
+	};
+}
+
+/**
+ * The newest value of each line, in words.
+ * @param {ChartLook} look
+ * @param {Line[]} lines
+ * @param {(number|null)[][]} data
+ * @returns {string}
+ */
+export function describe(look, lines, data) {
+	const parts = lines.map((line, index) => {
+		const at = lastKnown(data[index + 1]);
+		if (at < 0) return `${line.label} not measured`;
+		return `${line.label} ${look.format(Number(data[index + 1][at]))}`;
+	});
+	const x = data[0][data[0].length - 1];
+	return `${look.title} at ${look.xLabel} ${x}: ${parts.join(", ")}`;
+}
+
+/** @param {(number|null)[]} values */
+export function lastKnown(values) {
+	let at = values.length - 1;
+	while (at >= 0 && values[at] === null) at -= 1;
+	return at;
+}
+
+/**
+ * @param {ChartLook} look
+ * @param {Line[]} lines
+ * @param {HTMLElement} canvas
+ */
+function options(look, lines, canvas) {
+	const color = (/** @type {string} */ name) => () => cssColor(canvas, name);
+	const axis = {
+		stroke: color("--wb-ink-soft"),
+		grid: { stroke: color("--wb-grid"), width: 1 },
+		ticks: { stroke: color("--wb-grid"), width: 1, size: 4 },
+		font: "11px system-ui, sans-serif",
+	};
+	return {
+		width: canvas.clientWidth || 320,
+		height: HEIGHT,
+		cursor: { points: { size: 6 }, drag: { x: true, y: false } },
+		legend: { live: true, markers: { width: 2 } },
+		scales: {
+			x: { time: false },
+			y: { range: (_, low, high) => yRange(low, high, look.fromZero === true) },
+		},
+		axes: [
+			{ ...axis, size: 34, label: look.xLabel, labelSize: 16, labelFont: axis.font, labelGap: 0 },
+			{
+				...axis,
+				size: 62,
+				values: (/** @type {any} */ _, /** @type {number[]} */ ticks) => ticks.map(look.format),
+				...(look.ticks
+					? {
+							splits: (/** @type {any} */ _u, /** @type {number} */ _i, /** @type {number} */ low, /** @type {number} */ high) =>
+								look.ticks?.(low, high, 5),
+						}
+					: {}),
+			},
+		],
+		bands: lines.some((line) => line.band)
+			? [{ series: [3, 1], fill: color("--wb-band") }]
+			: undefined,
+		series: [
+			{ label: look.xLabel },
+			...lines.map((line) => ({
+				label: line.label,
+				stroke: color(line.color),
+				width: line.width ?? 1.5,
+				dash: line.dash,
+				spanGaps: true,
+				points: { show: line.points ?? false, size: 6, fill: color(line.color) },
+				value: (/** @type {any} */ _, /** @type {number|null} */ value) =>
+					value === null || value === undefined ? "--" : look.format(value),
+			})),
+		],
+	};
+}
+
+/**
+ * @param {number|null} low
+ * @param {number|null} high
+ * @param {boolean} fromZero
+ * @returns {[number, number]}
+ */
+export function yRange(low, high, fromZero) {
+	if (low === null || high === null) return [0, 1];
+	const bottom = fromZero ? Math.min(low, 0) : low;
+	const margin = (high - bottom || Math.abs(high) || 1) * 0.08;
+	return [fromZero && low >= 0 ? 0 : bottom - margin, high + margin];
+}
+
+/**
+ * @param {HTMLElement} target
+ * @param {string} name
+ */
+function cssColor(target, name) {
+	return getComputedStyle(target).getPropertyValue(name).trim() || "gray";
+}
+

@@ -1,0 +1,102 @@
+"""The live monitor: words in JSON, points in binary buffers, one message per update."""
+
+import threading
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import anywidget
+import traitlets
+
+from workbench_widgets.bundle import script, style
+from workbench_widgets.payloads import MonitorUpdate
+
+_SCRIPTS = (
+    "shared/dom.js",
+    "shared/format.js",
+    "monitor/state.js",
+    "monitor/chart.js",
+    "monitor/panels.js",
+    "monitor/widget.js",
+)
+
+
+class Monitor(anywidget.AnyWidget):
+    """Draws a run; the owner pushes updates from any one thread at a time.
+
+    A view says hello and is sent a snapshot. Updates carry a rising number, so that a
+    view drops those which the snapshot already holds.
+
+    Args:
+        snapshot: Gives everything that is known now; called on any thread.
+        describe: Gives the run in words, for front ends without widgets.
+    """
+
+    _esm = script(*_SCRIPTS, uplot=True)
+    _css = style("shared/base.css", "monitor/widget.css", uplot=True)
+
+    start = traitlets.Dict(allow_none=True, default_value=None).tag(sync=True)
+
+    def __init__(
+        self, snapshot: Callable[[], MonitorUpdate], describe: Callable[[], str]
+    ) -> None:
+        self._snapshot = snapshot
+        self._describe = describe
+        self._sending = threading.RLock()
+        self._seq = 0
+        #: Whether a view has asked for a snapshot yet.
+        self.greeted = False
+        super().__init__(start=snapshot().panels)
+        self.on_msg(self._on_message)
+
+    def push(self, update: MonitorUpdate) -> None:
+        """Send what is new to all views."""
+        with self._sending:
+            self._seq += 1
+            self._send("append", update)
+
+    def push_snapshot(self) -> None:
+        """Send everything to all views."""
+        with self._sending:
+            self._send("snapshot", self._snapshot())
+
+    def _on_message(self, widget: Any, content: Any, buffers: Any) -> None:
+        del widget, buffers
+        if isinstance(content, dict) and content.get("k") == "hello":
+            self.greeted = True
+            self.push_snapshot()
+
+    def _send(self, kind: str, update: MonitorUpdate) -> None:
+        message, buffers = pack(kind, self._seq, update)
+        self.send(message, buffers)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        """Show the widget, and the run in words where widgets are not shown."""
+        bundle = super()._repr_mimebundle_(**kwargs)
+        data, *rest = bundle if isinstance(bundle, tuple) else (bundle,)
+        shown = {**(data or {}), "text/plain": self._describe()}
+        return (shown, *rest) if rest else shown
+
+
+def pack(
+    kind: str, seq: int, update: MonitorUpdate
+) -> tuple[dict[str, Any], list[bytes]]:
+    """Return an update as (JSON, buffers), as `monitor/state.js` reads it."""
+    buffers: list[bytes] = []
+    for x, y in update.series.values():
+        buffers += [_doubles(x), _doubles(y)]
+    message = {
+        "k": kind,
+        "seq": seq,
+        "series": list(update.series),
+        "memory": list(update.memory_names) if update.memory_x else None,
+        "panels": update.panels,
+    }
+    if update.memory_x:
+        values = array("f", (value for row in update.memory_rows for value in row))
+        buffers += [_doubles(update.memory_x), values.tobytes()]
+    return message, buffers
+
+
+def _doubles(values: Sequence[float]) -> bytes:
+    return array("d", values).tobytes()
