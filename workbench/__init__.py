@@ -4,14 +4,107 @@ This front door is imported by no module inside. Each function imports what it n
 when it is called, so that `import workbench as wb` and Tab stay instant.
 """
 
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+# The rooms `model` and `hardware` are loaded first, so that a later import of one does
+# not put the package in the place of the function of the same name below.
 from workbench.errors import WorkbenchError
+from workbench.hardware import ClusterSpec
 from workbench.layout import Layout
 from workbench.model import ModelSpec
 
-__all__ = ["Layout", "WorkbenchError", "trace"]
+if TYPE_CHECKING:
+    from workbench.planner import Plan
+
+__all__ = [
+    "Layout",
+    "WorkbenchError",
+    "hardware",
+    "load_layout",
+    "model",
+    "plan",
+    "trace",
+]
 __version__ = "0.1.0"
+
+
+def model(name: str, **overrides: float | bool) -> ModelSpec:
+    """Return a named model as numbers to plan with and to build a net from.
+
+    Args:
+        name: "gpt" or "llama" for a small free shape, or a published size, e.g.
+            "gpt2-xl", "llama3-8b".
+        **overrides: hidden, num_layers, num_heads, num_kv_heads, head_dim, ffn,
+            vocab_size, tokens_per_sample, tied, rope_theta.
+
+    Raises:
+        ModelError: An unknown name or number, or shapes that do not divide.
+
+    Example:
+        `wb.model("gpt", hidden=128, num_layers=4, num_heads=4, vocab_size=256)`
+    """
+    from workbench.model.presets import model as preset
+
+    return preset(name, **overrides)
+
+
+def hardware(name: str = "cpu", *, num_nodes: int = 1) -> ClusterSpec:
+    """Return a cluster as numbers: "cpu" is this machine, others are nodes of 8 GPUs.
+
+    Raises:
+        HardwareError: An unknown name, or less than one node.
+
+    Example:
+        `wb.hardware("h100", num_nodes=8)`
+    """
+    from workbench.hardware.presets import hardware as preset
+
+    return preset(name, num_nodes=num_nodes)
+
+
+def load_layout(path: str | Path) -> Layout:
+    """Read a layout from a TOML file, as `Layout.to_toml()` writes it.
+
+    Raises:
+        LayoutError: No such file, a key that no layout has, or degrees that contradict.
+
+    Example:
+        `wb.load_layout("layout.toml")`
+    """
+    from workbench.layout import load_layout as load
+
+    return load(path)
+
+
+def plan(
+    model: ModelSpec,
+    hardware: ClusterSpec,
+    layout: Layout,
+    *,
+    global_batch: int,
+    profile: str = "workbench",
+) -> "Plan":
+    """Judge a layout: memory per rank, traffic, step time, whether it fits and why not.
+
+    Args:
+        model: What is trained.
+        hardware: On what.
+        layout: Who does what.
+        global_batch: Samples per step over all ranks.
+        profile: The framework whose facts hold: "workbench", "fsdp2", "megatron",
+            "deepspeed".
+
+    Raises:
+        LayoutError: Degrees that the model, batch or cluster do not divide by.
+        PlanError: An unknown profile.
+
+    Example:
+        `wb.plan(wb.model("gpt"), wb.hardware(), wb.Layout(dp=2), global_batch=32)`
+    """
+    from workbench.planner import plan as judge
+
+    return judge(model, hardware, layout, global_batch=global_batch, profile=profile)
 
 
 def trace(

@@ -1,9 +1,11 @@
 """The answer of the planner: a layout judged on a model and hardware."""
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from workbench.errors import PlanError
 from workbench.hardware import ClusterSpec
 from workbench.layout import Layout
 from workbench.model import ModelSpec
@@ -107,6 +109,7 @@ class Plan:
     Args:
         model, hardware, layout: What was judged.
         global_batch: Samples per step over all ranks.
+        profile: The framework whose facts hold.
         memory: One entry per rank.
         comm: One entry per kind of collective and axis.
         step_time: Split and interval.
@@ -122,6 +125,7 @@ class Plan:
     hardware: ClusterSpec
     layout: Layout
     global_batch: int
+    profile: str
     memory: tuple[MemoryPlan, ...]
     comm: tuple[CommPlan, ...]
     step_time: StepTime
@@ -130,3 +134,74 @@ class Plan:
     fits: bool
     reasons: tuple[str, ...]
     explanations: Mapping[str, tuple[Step, ...]]
+
+    def explain(self, name: str) -> "Explanation":
+        """Return formula, numbers and source of one figure, e.g. "memory.weights".
+
+        Raises:
+            PlanError: No such figure, with the nearest one.
+        """
+        if name in self.explanations:
+            return Explanation(name=name, steps=tuple(self.explanations[name]))
+        close = difflib.get_close_matches(name, self.explanations, n=1)
+        known = ", ".join(self.explanations)
+        raise PlanError(
+            f"a plan has no figure {name!r}",
+            hint=f"did you mean {close[0]!r}?" if close else f"it has {known}",
+        )
+
+    @property
+    def peak(self) -> MemoryPlan:
+        """The rank with the highest peak."""
+        return max(self.memory, key=lambda m: m.peak_bytes)
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Tokens of the global batch over the predicted step."""
+        tokens = self.global_batch * self.model.tokens_per_sample
+        return tokens / self.step_time.total_s
+
+    def to_json(self) -> str:
+        """Serialise; `from_json` gives an equal plan back."""
+        from workbench.planner.codec import to_json
+
+        return to_json(self)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Plan":
+        """Read what `to_json` wrote.
+
+        Raises:
+            PlanError: The text is not a plan.
+        """
+        from workbench.planner.codec import from_json
+
+        return from_json(cls, text)
+
+    def __str__(self) -> str:
+        from workbench.planner.tables import plan_text
+
+        return plan_text(self)
+
+    def _repr_html_(self) -> str:
+        from workbench.planner.tables import plan_html
+
+        return plan_html(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """How one figure of a plan came about; shows itself as a table."""
+
+    name: str
+    steps: tuple[Step, ...]
+
+    def __str__(self) -> str:
+        from workbench.planner.tables import explanation_text
+
+        return explanation_text(self)
+
+    def _repr_html_(self) -> str:
+        from workbench.planner.tables import explanation_html
+
+        return explanation_html(self)

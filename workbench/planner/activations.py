@@ -1,0 +1,95 @@
+"""Activations: what the forward keeps for the backward, and how many times at once.
+
+The itemised form of planner.md 3.3: each saved tensor with what cuts it, times the
+micro-batches in flight of planner.md 3.4.
+"""
+
+from workbench.planner.case import RECOMPUTES, SCHEDULES, Case
+from workbench.planner.numbers import (
+    BlockNumbers,
+    ModelNumbers,
+    is_v_shaped,
+    layers_here,
+)
+from workbench.planner.numeric import Num, largest, smallest, where
+from workbench.units import DTYPE_BYTES
+
+FULL = RECOMPUTES.index("full")
+COMPUTE_BYTES = {
+    "fp32": DTYPE_BYTES["float32"],
+    "bf16": DTYPE_BYTES["bfloat16"],
+    "fp16": DTYPE_BYTES["float16"],
+    "fp8": DTYPE_BYTES["bfloat16"],
+}
+
+
+def saved_bytes(block: BlockNumbers, case: Case) -> Num:
+    """Return what one repeat keeps for one micro-batch on this rank, no recompute."""
+    size = COMPUTE_BYTES[case.precision]
+    by_sp = where(case.sp == 1, case.tp, 1)
+    saved = block.saved
+    per_sample = (
+        size * (saved.whole + saved.by_tp / case.tp + saved.by_sp / by_sp)
+        + saved.fixed_whole
+        + saved.fixed_by_tp / case.tp
+    )
+    return per_sample * case.micro_batch / case.cp
+
+
+def input_bytes(block: BlockNumbers, case: Case) -> Num:
+    """Return the input of one repeat, all that full recompute keeps of it."""
+    by_sp = where(case.sp == 1, case.tp, 1)
+    elements = block.boundary * case.micro_batch / case.cp / by_sp
+    return elements * COMPUTE_BYTES[case.precision]
+
+
+def kept_bytes(block: BlockNumbers, case: Case) -> Num:
+    """Return what one repeat keeps until its backward under the recompute rule."""
+    saved = saved_bytes(block, case)
+    if not block.indexed:
+        return saved
+    return where(case.recompute == FULL, input_bytes(block, case), saved)
+
+
+def stage_bytes(numbers: ModelNumbers, case: Case) -> Num:
+    """Return what the judged stage keeps for one micro-batch, all its chunks."""
+    total: Num = 0
+    for block in numbers.blocks:
+        total = total + layers_here(block, numbers, case) * kept_bytes(block, case)
+    return total
+
+
+def in_flight(case: Case) -> Num:
+    """Return how many micro-batches' worth of a stage are held at the peak.
+
+    In units of one micro-batch through *all* chunks of the rank (planner.md 3.4):
+    gpipe m, 1F1B and ZB-H1 min(p - i, m), interleaved
+    min((2 (p - i - 1) + (V - 1) p + 1) / V, m), the V shapes p / 2 of two chunks.
+    """
+    depth, stage, chunks = case.pp, case.stage, case.chunks
+    waves = (2 * (depth - stage - 1) + (chunks - 1) * depth + 1) / chunks
+    flight = smallest(depth - stage, case.num_microbatches) * 1.0
+    interleaved = smallest(waves, case.num_microbatches)
+    flight = where(case.schedule == SCHEDULES.index("interleaved"), interleaved, flight)
+    flight = where(
+        case.schedule == SCHEDULES.index("gpipe"), case.num_microbatches, flight
+    )
+    v_shaped = smallest(depth * 1.0, case.num_microbatches)
+    flight = where(is_v_shaped(case), v_shaped, flight)
+    return where(case.pp > 1, flight, 1.0)
+
+
+def activation_bytes(numbers: ModelNumbers, case: Case) -> Num:
+    """Return saved activations of the judged rank at the peak, replay included.
+
+    Where blocks are recomputed, one block's whole set is alive during its replay.
+    """
+    flight = in_flight(case)
+    held = stage_bytes(numbers, case) * flight
+    replayed: Num = 0
+    for block in numbers.blocks:
+        if block.indexed:
+            here = layers_here(block, numbers, case)
+            replayed = largest(replayed, where(here > 0, saved_bytes(block, case), 0))
+    held = held + where(case.recompute == FULL, replayed, 0)
+    return where(case.offload_activations == 1, replayed, held)

@@ -1,0 +1,133 @@
+"""Framework profiles: the facts in which training frameworks differ, named and sourced.
+
+A formula is right only for a framework: what it keeps in float32, what its fused kernels
+leave out, how it reduces gradients. Every such fact stands here, none in a formula.
+"""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from workbench.errors import PlanError
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateBytes:
+    """Bytes per element of what lives between steps.
+
+    Args:
+        weights: The copy that the forward reads or is cast from.
+        gradients: Kept gradients.
+        optimizer: Moments, and a float32 master copy where there is one.
+        compute_copy: A cast copy of gathered weights; 0 where weights are used as held.
+        gather: What one element costs in a gather of weights.
+        reduce: What one element costs in a reduction of gradients.
+    """
+
+    weights: int
+    gradients: int
+    optimizer: int
+    compute_copy: int
+    gather: int
+    reduce: int
+
+
+_FLOAT32 = StateBytes(
+    weights=4, gradients=4, optimizer=8, compute_copy=0, gather=4, reduce=4
+)
+_FLOAT32_SHARDS = StateBytes(
+    weights=4, gradients=4, optimizer=8, compute_copy=2, gather=2, reduce=4
+)
+_MEGATRON = StateBytes(
+    weights=2, gradients=4, optimizer=12, compute_copy=0, gather=2, reduce=4
+)
+_DEEPSPEED = StateBytes(
+    weights=2, gradients=2, optimizer=12, compute_copy=0, gather=2, reduce=2
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """What one framework does, as far as memory, traffic and time depend on it.
+
+    Args:
+        name: What people call it.
+        states: Bytes per element by precision of compute.
+        optimizer_bytes_per_tensor: Beside the elements, e.g. a float32 step counter.
+        gradients_persist: Whether gradient memory is held through the whole step (flat
+            buffers), or appears as the backward proceeds and goes after the step.
+        saved_share: Share of a saved tensor that this framework's kernels really keep,
+            by kind; 1 where a kind is not named.
+        overlaps_gradients: Whether gradient reduction runs beside the backward.
+        prefetched_blocks: Blocks gathered ahead of the one in use (fsdp).
+        fixed_bytes: Workspaces that no tensor accounts for.
+        head_gradient_copies: Float32 copies of the logits alive at the first backward
+            beyond what the loss saved.
+        source: Where these facts are from.
+    """
+
+    name: str
+    states: Mapping[str, StateBytes]
+    source: str
+    optimizer_bytes_per_tensor: int = 0
+    gradients_persist: bool = True
+    saved_share: Mapping[str, float] = field(default_factory=dict)
+    overlaps_gradients: bool = True
+    prefetched_blocks: int = 1
+    fixed_bytes: int = 0
+    head_gradient_copies: int = 2
+
+
+def _states(fp32: StateBytes, reduced: StateBytes) -> Mapping[str, StateBytes]:
+    return MappingProxyType(
+        {"fp32": fp32, "bf16": reduced, "fp16": reduced, "fp8": reduced}
+    )
+
+
+PROFILES: Mapping[str, Profile] = MappingProxyType(
+    {
+        "workbench": Profile(
+            name="workbench",
+            states=_states(_FLOAT32, _FLOAT32_SHARDS),
+            optimizer_bytes_per_tensor=4,
+            overlaps_gradients=False,
+            prefetched_blocks=0,
+            source="workbench.strategies, eager torch 2.13 with AdamW",
+        ),
+        "fsdp2": Profile(
+            name="fsdp2",
+            states=_states(_FLOAT32, _FLOAT32_SHARDS),
+            optimizer_bytes_per_tensor=4,
+            gradients_persist=False,
+            source="torch FSDP2 with MixedPrecisionPolicy, fused AdamW",
+        ),
+        "megatron": Profile(
+            name="megatron",
+            states=_states(_FLOAT32, _MEGATRON),
+            source="Megatron-LM: float32 main gradients, float32 master weights",
+        ),
+        "deepspeed": Profile(
+            name="deepspeed",
+            states=_states(_FLOAT32, _DEEPSPEED),
+            source="ZeRO paper, arXiv:1910.02054: 2 + 2 + 12 bytes per parameter",
+        ),
+    }
+)
+
+
+def profile(name: str) -> Profile:
+    """Return a framework profile by name.
+
+    Raises:
+        PlanError: No such profile.
+    """
+    if name in PROFILES:
+        return PROFILES[name]
+    close = difflib.get_close_matches(name, PROFILES, n=1)
+    raise PlanError(
+        f"no framework profile is called {name!r}",
+        hint=f"did you mean {close[0]!r}?"
+        if close
+        else f"known: {', '.join(PROFILES)}",
+    )

@@ -1,0 +1,288 @@
+"""What a rank sends in a step: every collective, its axis, payload and wire bytes.
+
+Volumes of planner.md 3.7. Logical payloads follow the code that sends them: data
+parallelism one flat float32 bucket per unit, FSDP2 one gather per unit and use with
+padded shards, tensor parallelism one sum per row-cut matrix.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from workbench.layout.scalars import SCALAR_DTYPE, STEP_SCALARS
+from workbench.layout.shards import SHARD_RULE
+from workbench.planner.activations import COMPUTE_BYTES, FULL, input_bytes
+from workbench.planner.backend import ring_passes
+from workbench.planner.case import CONTEXTS, Case
+from workbench.planner.numbers import (
+    BlockNumbers,
+    ModelNumbers,
+    is_v_shaped,
+    last_stage,
+    layers_here,
+)
+from workbench.planner.numeric import Num, ceil_div, where
+from workbench.planner.states import elements_of
+from workbench.units import DTYPE_BYTES
+
+
+@dataclass(frozen=True, kw_only=True)
+class Message:
+    """Equal operations of one rank in one step.
+
+    Args:
+        op: The logical operation.
+        axis: The axis whose group carries it, or "world".
+        purpose: Why it is sent.
+        count: Operations per step.
+        each: Logical payload of one, bytes.
+        hides: What it can hide under: "backward", "forward", or "" for nothing.
+    """
+
+    op: str
+    axis: str
+    purpose: str
+    count: Num
+    each: Num
+    hides: str = ""
+
+
+def messages(numbers: ModelNumbers, case: Case) -> Iterator[Message]:
+    """Yield everything the judged rank sends in a step; degrees of 1 send nothing."""
+    yield Message(
+        op="all_reduce",
+        axis="world",
+        purpose="loss",
+        count=where(case.num_ranks > 1, 1, 0),
+        each=DTYPE_BYTES[SCALAR_DTYPE] * len(STEP_SCALARS),
+    )
+    yield from _gradient_messages(numbers, case)
+    yield from _gather_messages(numbers, case)
+    yield from _tensor_messages(numbers, case)
+    yield from _pipeline_messages(numbers, case)
+    yield from _context_messages(numbers, case)
+
+
+def sent_by(message: Message, case: Case, backend: str) -> Num:
+    """Return wire bytes per step of a message kind, floored per operation."""
+    size = case.degree(message.axis)
+    passes = ring_passes(backend, message.op)
+    if message.op == "send":
+        return message.count * message.each
+    return message.count * (message.each * passes * (size - 1) // size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unit:
+    """A communication unit: elements of one, and how many the stage has."""
+
+    count: Num
+    whole: Num
+    padded: Num
+    is_root: bool
+
+
+def units(numbers: ModelNumbers, case: Case) -> tuple[Unit, ...]:
+    """Return one unit per kind of repeated block, and the root with all the rest."""
+    found, root_whole, root_padded = [], 0, 0
+    for block in numbers.blocks:
+        here = layers_here(block, numbers, case)
+        whole, _, padded = elements_of(block.parameters, case)
+        if block.indexed:
+            found.append(Unit(count=here, whole=whole, padded=padded, is_root=False))
+        else:
+            root_whole = root_whole + here * whole
+            root_padded = root_padded + here * padded
+    some = where(root_whole > 0, 1, 0)
+    root = Unit(count=some, whole=root_whole, padded=root_padded, is_root=True)
+    return (*found, root)
+
+
+def _gradient_messages(numbers: ModelNumbers, case: Case) -> Iterator[Message]:
+    """Yield the sums of gradients over replicas: dp, and cp and ep beside it."""
+    per = numbers.profile.states[case.precision]
+    for unit in units(numbers, case):
+        each = where(case.fsdp > 1, unit.padded, unit.whole) * per.reduce
+        summed = where(case.dp > 1, unit.count, 0)
+        plain = where(case.zero == 0, summed, 0)
+        yield Message(
+            op="all_reduce",
+            axis="dp",
+            purpose="gradients",
+            count=plain,
+            each=each,
+            hides="backward",
+        )
+        uses = where(case.zero >= 3, case.num_microbatches, 1)
+        yield Message(
+            op="reduce_scatter",
+            axis="dp",
+            purpose="gradients",
+            count=(summed - plain) * uses,
+            each=each,
+            hides="backward",
+        )
+        yield Message(
+            op="all_gather",
+            axis="dp",
+            purpose="weights",
+            count=(summed - plain) * where(case.zero >= 3, 2 * uses, 1),
+            each=where(case.fsdp > 1, unit.padded, unit.whole) * per.gather,
+            hides="forward",
+        )
+    for axis in ("cp", "ep"):
+        for unit in units(numbers, case):
+            yield Message(
+                op="all_reduce",
+                axis=axis,
+                purpose="gradients",
+                count=where(case.degree(axis) > 1, unit.count, 0),
+                each=where(case.fsdp > 1, unit.padded, unit.whole) * per.reduce,
+                hides="backward",
+            )
+
+
+def _gather_messages(numbers: ModelNumbers, case: Case) -> Iterator[Message]:
+    """Yield FSDP2's gathers of weights and scatters of gradients.
+
+    Each micro-batch gathers every unit in its forward, resharded blocks once more in
+    its backward, and scatters each unit's gradients.
+    """
+    per = numbers.profile.states[case.precision]
+    for unit in units(numbers, case):
+        uses = where(case.fsdp > 1, unit.count, 0) * case.num_microbatches
+        reshards = (
+            SHARD_RULE.reshard_root if unit.is_root else SHARD_RULE.reshard_blocks
+        )
+        yield Message(
+            op="all_gather",
+            axis="fsdp",
+            purpose="weights",
+            count=uses * (2 if reshards else 1),
+            each=unit.padded * case.fsdp * per.gather,
+            hides="forward",
+        )
+        yield Message(
+            op="reduce_scatter",
+            axis="fsdp",
+            purpose="gradients",
+            count=uses,
+            each=unit.padded * case.fsdp * per.reduce,
+            hides="backward",
+        )
+
+
+def _tensor_messages(numbers: ModelNumbers, case: Case) -> Iterator[Message]:
+    """Yield tp's sums of activations: each row-cut matrix forward, its entry backward.
+
+    With sequence parallelism a sum becomes a scatter and a gather, and the backward
+    gathers each input once more.
+    """
+    for block in numbers.blocks:
+        here = layers_here(block, numbers, case) * case.num_microbatches
+        used = where(case.tp > 1, here, 0)
+        syncs = _row_cut_matrices(block)
+        passes = 2 + where(case.recompute == FULL, 1 if block.indexed else 0, 0)
+        each = input_bytes(block, case) * where(case.sp == 1, case.tp, 1) // 1
+        plain = where(case.sp == 0, used, 0)
+        cut = used - plain
+        if block.kind == "head":
+            each = _hidden_bytes(numbers, case)
+            yield from _head_messages(numbers, case, used)
+        yield Message(
+            op="all_reduce",
+            axis="tp",
+            purpose="activations",
+            count=plain * syncs * passes,
+            each=each,
+        )
+        for op, more in (("reduce_scatter", 0), ("all_gather", 1)):
+            yield Message(
+                op=op,
+                axis="tp",
+                purpose="activations",
+                count=cut * syncs * (passes + more),
+                each=each,
+            )
+
+
+def _head_messages(numbers: ModelNumbers, case: Case, used: Num) -> Iterator[Message]:
+    """Yield what a vocabulary-cut loss sums: three float32 scalars per token."""
+    tokens = numbers.tokens * case.micro_batch // case.cp
+    yield Message(
+        op="all_reduce",
+        axis="tp",
+        purpose="loss",
+        count=used,
+        each=3 * DTYPE_BYTES["float32"] * tokens,
+    )
+
+
+def _hidden_bytes(numbers: ModelNumbers, case: Case) -> Num:
+    elements = next(b.boundary for b in numbers.blocks if b.kind != "head")
+    return elements * case.micro_batch * COMPUTE_BYTES[case.precision] // case.cp
+
+
+def _row_cut_matrices(block: BlockNumbers) -> int:
+    """Return how often a block's forward sums over tp; a vocabulary cut counts once."""
+    if block.kind in {"embedding", "head"}:
+        return 1 if any(p.tp_dim is not None for p in block.parameters) else 0
+    return sum(1 for p in block.parameters if p.tp_dim == 1 and len(p.shape) > 1)
+
+
+def _pipeline_messages(numbers: ModelNumbers, case: Case) -> Iterator[Message]:
+    """Yield a stage's boundary tensors: forward to the next, backward to the previous."""
+    layer = next((b for b in numbers.blocks if b.indexed), numbers.blocks[0])
+    per_microbatch = case.chunks * case.num_microbatches
+    is_last = where(case.stage == last_stage(case), case.num_microbatches, 0)
+    is_first = where(case.stage == 0, case.num_microbatches, 0)
+    turns = where(
+        is_v_shaped(case) & (case.stage == case.pp - 1), 2 * case.num_microbatches, 0
+    )
+    yield Message(
+        op="send",
+        axis="pp",
+        purpose="activations",
+        count=where(case.pp > 1, 2 * per_microbatch - is_last - is_first - turns, 0),
+        each=input_bytes(layer, case) // 1,
+        hides="forward",
+    )
+
+
+def _context_messages(numbers: ModelNumbers, case: Case) -> Iterator[Message]:
+    """Yield cp's exchange of keys and values, or Ulysses' of heads."""
+    size = COMPUTE_BYTES[case.precision]
+    tokens = numbers.tokens * case.micro_batch // case.cp
+    kv = 2 * size * ceil_div(numbers.kv_width, case.tp) * tokens
+    queries = size * ceil_div(numbers.query_width, case.tp) * tokens
+    for block in numbers.blocks:
+        if not (block.indexed and block.core_flops):
+            continue
+        here = layers_here(block, numbers, case) * case.num_microbatches
+        used = where(case.cp > 1, here, 0)
+        ring, gather, ulysses = (
+            where(case.context == CONTEXTS.index(kind), used, 0)
+            for kind in ("ring", "all_gather", "ulysses")
+        )
+        yield Message(
+            op="send",
+            axis="cp",
+            purpose="keys and values",
+            count=ring * (case.cp - 1) * 3,
+            each=kv,
+            hides="forward",
+        )
+        for op in ("all_gather", "reduce_scatter"):
+            yield Message(
+                op=op,
+                axis="cp",
+                purpose="keys and values",
+                count=gather * (2 if op == "all_gather" else 1),
+                each=kv * case.cp,
+            )
+        yield Message(
+            op="all_to_all",
+            axis="cp",
+            purpose="heads",
+            count=ulysses * 2,
+            each=2 * queries + kv,
+        )
