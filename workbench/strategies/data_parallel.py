@@ -1,0 +1,88 @@
+"""Every rank holds the whole net; gradients are summed in flat buckets.
+
+One bucket per transformer layer and one for everything else. A bucket is sent as soon
+as the backward has filled it, while the backward goes on with the layers before it.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from workbench.strategies.nets import Decoder, materialize
+from workbench.strategies.units import units
+from workbench.strategies.whole import WholeNet
+
+
+class Bucket:
+    """One flat buffer in which the gradients of a unit lie, and its reduction.
+
+    Args:
+        parameters: The unit's parameters; their gradients become views of the buffer.
+        group: The ranks to sum over.
+    """
+
+    def __init__(
+        self, parameters: list[nn.Parameter], group: dist.ProcessGroup
+    ) -> None:
+        self.parameters = parameters
+        self.group = group
+        self.sending = True
+        first = parameters[0]
+        num_elements = sum(parameter.numel() for parameter in parameters)
+        self.flat = torch.zeros(num_elements, dtype=first.dtype, device=first.device)
+        self._missing = len(parameters)
+        self._work: dist.Work | None = None
+        views = self.flat.split([parameter.numel() for parameter in parameters])
+        for parameter, view in zip(parameters, views, strict=True):
+            parameter.grad = view.view_as(parameter)
+            parameter.register_post_accumulate_grad_hook(self._filled)
+
+    def _filled(self, _: torch.Tensor) -> None:
+        """Count a gradient that is complete; send the bucket after the last one."""
+        self._missing -= 1
+        if self._missing == 0:
+            self._missing = len(self.parameters)
+            if self.sending:
+                self._work = dist.all_reduce(self.flat, group=self.group, async_op=True)
+
+    def finish(self) -> None:
+        """Wait until the buffer holds the sum over all ranks."""
+        if self._work is not None:
+            self._work.wait()
+            self._work = None
+
+
+class DataParallel(WholeNet):
+    """Replicas that differ in nothing but their samples."""
+
+    @property
+    def gradient_copies(self) -> int:
+        """Every rank holds every summed gradient."""
+        return self.ranks.world_size
+
+    def wrap(self, net: Decoder) -> nn.Module:
+        """Give the net its values, equal on all ranks, and its gradients buckets."""
+        materialize(net, self.ranks.device, seed=self.settings.seed)
+        group = self.ranks.mesh.get_group("dp")
+        self.buckets = [Bucket(unit, group) for unit in units(net)]
+        return net
+
+    @contextmanager
+    def accumulating(self, *, last: bool) -> Iterator[None]:
+        """Send buckets in the last micro-batch only."""
+        for bucket in self.buckets:
+            bucket.sending = last
+        yield
+
+    def finish_gradients(self) -> None:
+        """Wait for every bucket."""
+        for bucket in self.buckets:
+            bucket.finish()
+
+    def zero_gradients(self) -> None:
+        """Empty the buckets; gradients stay views of them."""
+        for bucket in self.buckets:
+            bucket.flat.zero_()

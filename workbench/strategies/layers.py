@@ -1,0 +1,146 @@
+"""The parts of the nets: attention, norms and feed-forward of GPT and Llama.
+
+Written so that autograd keeps exactly what the model's spec says it keeps.
+"""
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+
+def causal_attention(
+    q_BHTK: torch.Tensor, k_BHTK: torch.Tensor, v_BHTK: torch.Tensor
+) -> torch.Tensor:
+    """Attend to this and earlier tokens; fewer key heads than query heads are shared."""
+    grouped = q_BHTK.shape[1] != k_BHTK.shape[1]
+    return functional.scaled_dot_product_attention(
+        q_BHTK, k_BHTK, v_BHTK, is_causal=True, enable_gqa=grouped
+    )
+
+
+def split_heads(x_BTD: torch.Tensor, head_dim: int) -> torch.Tensor:
+    """[B, T, H*K] -> [B, H, T, K]."""
+    return x_BTD.unflatten(-1, (-1, head_dim)).transpose(1, 2)
+
+
+def join_heads(x_BHTK: torch.Tensor) -> torch.Tensor:
+    """[B, H, T, K] -> [B, T, H*K]."""
+    return x_BHTK.transpose(1, 2).flatten(2)
+
+
+class GptAttention(nn.Module):
+    """Causal attention with one matrix for queries, keys and values, and biases."""
+
+    def __init__(
+        self, hidden: int, query_width: int, kv_width: int, head_dim: int
+    ) -> None:
+        super().__init__()
+        self.head_dim = head_dim
+        self.widths = (query_width, kv_width, kv_width)
+        self.qkv = nn.Linear(hidden, sum(self.widths))
+        self.proj = nn.Linear(query_width, hidden)
+
+    def forward(self, x_BTD: torch.Tensor) -> torch.Tensor:
+        """[B, T, D] -> [B, T, D]."""
+        parts = self.qkv(x_BTD).split(self.widths, dim=-1)
+        q, k, v = (split_heads(part, self.head_dim) for part in parts)
+        return self.proj(join_heads(causal_attention(q, k, v)))
+
+
+class GptMlp(nn.Module):
+    """Up, GELU, down, with biases."""
+
+    def __init__(self, hidden: int, ffn: int) -> None:
+        super().__init__()
+        self.up = nn.Linear(hidden, ffn)
+        self.down = nn.Linear(ffn, hidden)
+
+    def forward(self, x_BTD: torch.Tensor) -> torch.Tensor:
+        """[B, T, D] -> [B, T, D]."""
+        return self.down(functional.gelu(self.up(x_BTD)))
+
+
+class LlamaAttention(nn.Module):
+    """Causal attention with rotary positions and shared key heads, no biases."""
+
+    def __init__(
+        self,
+        hidden: int,
+        query_width: int,
+        kv_width: int,
+        head_dim: int,
+        rope_theta: float,
+    ) -> None:
+        super().__init__()
+        self.head_dim = head_dim
+        self.rope_theta = rope_theta
+        self.q = nn.Linear(hidden, query_width, bias=False)
+        self.k = nn.Linear(hidden, kv_width, bias=False)
+        self.v = nn.Linear(hidden, kv_width, bias=False)
+        self.proj = nn.Linear(query_width, hidden, bias=False)
+
+    def forward(self, x_BTD: torch.Tensor) -> torch.Tensor:
+        """[B, T, D] -> [B, T, D]."""
+        q, k, v = (
+            split_heads(part(x_BTD), self.head_dim) for part in (self.q, self.k, self.v)
+        )
+        cos_TK, sin_TK = rotary_angles(
+            x_BTD.shape[1], self.head_dim, self.rope_theta, x_BTD
+        )
+        attended = causal_attention(
+            rotate(q, cos_TK, sin_TK), rotate(k, cos_TK, sin_TK), v
+        )
+        return self.proj(join_heads(attended))
+
+
+class LlamaMlp(nn.Module):
+    """SwiGLU: down(silu(gate(x)) * up(x)), no biases."""
+
+    def __init__(self, hidden: int, ffn: int) -> None:
+        super().__init__()
+        self.gate = nn.Linear(hidden, ffn, bias=False)
+        self.up = nn.Linear(hidden, ffn, bias=False)
+        self.down = nn.Linear(ffn, hidden, bias=False)
+
+    def forward(self, x_BTD: torch.Tensor) -> torch.Tensor:
+        """[B, T, D] -> [B, T, D]."""
+        return self.down(functional.silu(self.gate(x_BTD)) * self.up(x_BTD))
+
+
+class Layer(nn.Module):
+    """One pre-norm transformer layer: x + attn(norm1(x)), then x + mlp(norm2(x))."""
+
+    def __init__(
+        self, norm1: nn.Module, attn: nn.Module, norm2: nn.Module, mlp: nn.Module
+    ) -> None:
+        super().__init__()
+        self.norm1 = norm1
+        self.attn = attn
+        self.norm2 = norm2
+        self.mlp = mlp
+
+    def forward(self, x_BTD: torch.Tensor) -> torch.Tensor:
+        """[B, T, D] -> [B, T, D]."""
+        x_BTD = x_BTD + self.attn(self.norm1(x_BTD))
+        return x_BTD + self.mlp(self.norm2(x_BTD))
+
+
+def rotary_angles(
+    num_tokens: int, head_dim: int, theta: float, like: torch.Tensor, first: int = 0
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return cosines and sines [T, K] of positions `first` on, in Llama's pairing."""
+    half = torch.arange(0, head_dim, 2, device=like.device, dtype=torch.float32)
+    rates = theta ** (-half / head_dim)
+    positions = torch.arange(
+        first, first + num_tokens, device=like.device, dtype=torch.float32
+    )
+    angles = torch.outer(positions, rates).repeat(1, 2)
+    return angles.cos().to(like.dtype), angles.sin().to(like.dtype)
+
+
+def rotate(
+    x_BHTK: torch.Tensor, cos_TK: torch.Tensor, sin_TK: torch.Tensor
+) -> torch.Tensor:
+    """Turn each pair (i, i + K/2) by its position's angle."""
+    left, right = x_BHTK.chunk(2, dim=-1)
+    return x_BHTK * cos_TK + torch.cat((-right, left), dim=-1) * sin_TK

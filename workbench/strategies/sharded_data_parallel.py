@@ -1,0 +1,65 @@
+"""Every rank holds a slice of every tensor and gathers a layer when it needs it.
+
+Torch's FSDP2 does the work: each transformer layer is a unit of its own, everything
+else is the root unit, which stays gathered between forward and backward.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+from workbench.strategies.nets import Decoder, materialize
+from workbench.strategies.whole import Batch, WholeNet
+
+
+class ShardedDataParallel(WholeNet):
+    """Slices of weights, gradients and optimizer state; whole layers only in use."""
+
+    @property
+    def gradient_copies(self) -> int:
+        """Every gradient element lives on one rank."""
+        return 1
+
+    def wrap(self, net: Decoder) -> nn.Module:
+        """Make and slice one layer after the other, so that none but one is whole."""
+        mesh = self.ranks.mesh
+        materialize(
+            net,
+            self.ranks.device,
+            seed=self.settings.seed,
+            after_layer=lambda layer: fully_shard(layer, mesh=mesh),
+        )
+        fully_shard(net, mesh=mesh)
+        for module in (net, *net.layers):
+            assert isinstance(module, FSDPModule)
+            # The loss is divided by the global count already: sum, do not average.
+            module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)
+        return net
+
+    @contextmanager
+    def accumulating(self, *, last: bool) -> Iterator[None]:
+        """Reduce gradients in the last micro-batch only."""
+        assert isinstance(self.net, FSDPModule)
+        self.net.set_requires_gradient_sync(last)
+        yield
+
+    def evaluate(self, batch: Batch) -> tuple[float, int]:
+        """Return mean loss and tokens of a global batch of which this is a share."""
+        result = super().evaluate(batch)
+        self._let_go()
+        return result
+
+    def logits(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Return logits [B, T, V] of tokens [B, T]; all ranks must call this."""
+        result = super().logits(tokens)
+        self._let_go()
+        return result
+
+    def _let_go(self) -> None:
+        """Slice the root again, which only a backward would do otherwise."""
+        assert isinstance(self.net, FSDPModule)
+        self.net.reshard()

@@ -1,0 +1,240 @@
+"""What all strategies share whose ranks each run the whole net on their samples."""
+
+import time
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.tensor import DTensor
+from torch.nn import functional
+
+from workbench.collectives.ranks import Ranks
+from workbench.layout import Layout
+from workbench.strategies.contract import Settings, StateBytes, StepResult, Strategy
+from workbench.strategies.nets import Decoder
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+
+
+class WholeNet(Strategy):
+    """A step of forward, backward, one small reduction, clipping and AdamW.
+
+    Subclasses say how gradients become sums over all ranks, and how often each
+    gradient element is held among the ranks.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    def prepare(self, module: nn.Module, layout: Layout, ranks: Ranks) -> nn.Module:
+        """Give the net its values, wrap it, and make the optimizer."""
+        assert isinstance(module, Decoder)
+        self.ranks = ranks
+        self.num_microbatches = layout.num_microbatches
+        self.net: nn.Module = self.wrap(module)
+        self.optimizer = _adamw(self.net, self.settings)
+        return self.net
+
+    @abstractmethod
+    def wrap(self, net: Decoder) -> nn.Module:
+        """Give the net its values and prepare it for this way of training."""
+
+    @property
+    @abstractmethod
+    def gradient_copies(self) -> int:
+        """Ranks that hold the same gradient element after the reduction."""
+
+    @contextmanager
+    def accumulating(self, *, last: bool) -> Iterator[None]:
+        """Surround one micro-batch; only the last one's backward reduces gradients."""
+        del last
+        yield
+
+    def finish_gradients(self) -> None:
+        """Wait until the gradients are sums over all ranks."""
+
+    def zero_gradients(self) -> None:
+        """Make ready for the next step's backward."""
+        self.optimizer.zero_grad(set_to_none=True)
+
+    # A step -------------------------------------------------------------------------
+
+    def step(self, batch: Batch, *, learning_rate: float) -> StepResult:
+        """Run forward, backward and optimizer on this rank's share of a global batch."""
+        clock = _Clock()
+        loss_sum = self._forward_backward(batch, clock)
+        self.finish_gradients()
+        clock.lap("gradients")
+        loss, count, norm = self._reduce_scalars(loss_sum, batch[1].numel())
+        self._update(learning_rate, norm, count)
+        self.zero_gradients()
+        clock.lap("optimizer")
+        return StepResult(
+            loss=loss,
+            grad_norm=norm,
+            num_tokens=count,
+            seconds=clock.seconds,
+        )
+
+    def _forward_backward(self, batch: Batch, clock: "_Clock") -> torch.Tensor:
+        """Accumulate gradients of loss sum / nominal tokens; return the loss sum."""
+        total = torch.zeros((), dtype=torch.float64, device=self.ranks.device)
+        parts = list(
+            zip(*(x.tensor_split(self.num_microbatches) for x in batch), strict=True)
+        )
+        for index, (inputs, targets) in enumerate(parts):
+            with self.accumulating(last=index == len(parts) - 1):
+                loss_sum = self._loss_sum(inputs, targets)
+                total += loss_sum.detach()
+                clock.lap("forward")
+                (loss_sum / self.settings.nominal_tokens).backward()
+                clock.lap("backward")
+        return total
+
+    def _loss_sum(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        logits = self.net(inputs.to(self.ranks.device))
+        return functional.cross_entropy(
+            logits.flatten(0, 1),
+            targets.to(self.ranks.device).flatten(),
+            reduction="sum",
+        )
+
+    def _reduce_scalars(
+        self, loss_sum: torch.Tensor, num_tokens: int
+    ) -> tuple[float, int, float]:
+        """Return mean loss, tokens and gradient norm of the global batch, in one call."""
+        squares = _sum_of_squares(self.local_gradients())
+        scalars = torch.stack(
+            [
+                loss_sum,
+                torch.tensor(
+                    float(num_tokens), dtype=torch.float64, device=loss_sum.device
+                ),
+                squares / self.gradient_copies,
+            ]
+        )
+        loss, count, square = self._sum_over_ranks(scalars)
+        return (
+            loss / count,
+            int(count),
+            square**0.5 * self.settings.nominal_tokens / count,
+        )
+
+    def _sum_over_ranks(self, scalars: torch.Tensor) -> list[float]:
+        if self.ranks.world_size > 1:
+            dist.all_reduce(scalars)
+        values: list[float] = scalars.tolist()
+        return values
+
+    def _update(self, learning_rate: float, norm: float, count: int) -> None:
+        """Correct gradients by the true token count, clip them, and step."""
+        scale = self.settings.nominal_tokens / count
+        scale *= min(1.0, self.settings.max_grad_norm / (norm + 1e-6))
+        if scale != 1.0:
+            torch._foreach_mul_(self.local_gradients(), scale)
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+        self.optimizer.step()
+
+    def local_gradients(self) -> list[torch.Tensor]:
+        """Return this rank's gradients, each as a plain tensor."""
+        return [
+            local(parameter.grad)
+            for parameter in self.net.parameters()
+            if parameter.grad is not None
+        ]
+
+    # Beside the step ----------------------------------------------------------------
+
+    def evaluate(self, batch: Batch) -> tuple[float, int]:
+        """Return mean loss and tokens of a global batch of which this is a share."""
+        with torch.no_grad():
+            loss_sum = self._loss_sum(*batch).double()
+        count = torch.tensor(
+            float(batch[1].numel()), dtype=torch.float64, device=loss_sum.device
+        )
+        scalars = torch.stack([loss_sum, count, torch.zeros_like(count)])
+        loss, num_tokens, _ = self._sum_over_ranks(scalars)
+        return loss / num_tokens, int(num_tokens)
+
+    def logits(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Return logits [B, T, V] of tokens [B, T], without gradients."""
+        with torch.no_grad():
+            result: torch.Tensor = self.net(tokens.to(self.ranks.device))
+        return result
+
+    def state_bytes(self) -> StateBytes:
+        """Return the bytes of this rank's tensors by kind, from the tensors."""
+        parameters = list(self.net.parameters())
+        return StateBytes(
+            weights=_bytes(parameters),
+            # A gradient has the shape of its weight, and is there once per step.
+            gradients=_bytes(p for p in parameters if p.requires_grad),
+            optimizer=_bytes(
+                value
+                for state in self.optimizer.state.values()
+                for value in state.values()
+                if isinstance(value, torch.Tensor)
+            ),
+        )
+
+    def gather_state(self) -> dict[str, Any]:
+        """Return model and optimizer state in a form that DCP saves sharded."""
+        model, optimizer = get_state_dict(self.net, self.optimizer)
+        return {"model": model, "optimizer": optimizer}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Take back what `gather_state` gave, after DCP has filled it."""
+        set_state_dict(
+            self.net,
+            self.optimizer,
+            model_state_dict=state["model"],
+            optim_state_dict=state["optimizer"],
+        )
+
+
+class _Clock:
+    """Sums the time between laps by name."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last_s = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        now_s = time.perf_counter()
+        self.seconds[name] = self.seconds.get(name, 0.0) + now_s - self._last_s
+        self._last_s = now_s
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """Return this rank's part of a tensor."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def _bytes(tensors: Iterable[torch.Tensor]) -> int:
+    return sum(local(t).numel() * t.element_size() for t in tensors)
+
+
+def _sum_of_squares(tensors: list[torch.Tensor]) -> torch.Tensor:
+    norms = torch.stack(torch._foreach_norm(tensors)).double()
+    return norms.square().sum()
+
+
+def _adamw(net: nn.Module, settings: Settings) -> torch.optim.AdamW:
+    parameters = list(net.parameters())
+    return torch.optim.AdamW(
+        [
+            {"params": [p for p in parameters if p.ndim >= 2]},
+            {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+        ],
+        lr=0.0,
+        betas=settings.betas,
+        eps=settings.eps,
+        weight_decay=settings.weight_decay,
+        fused=True,
+    )
