@@ -1,8 +1,9 @@
 """Llama style decoder: RMSNorm, rotary positions, SwiGLU, grouped queries, no biases.
 
-What eager torch keeps per token and layer, in elements: input and output of both norms
-4 D, rotated queries and keys, values and attention output, gate, its SiLU, up and their
-product 4 F; and in float32 one log-sum-exp per head and one statistic per norm.
+What eager torch keeps per token and layer, in elements: input, normalised input and
+output of both norms 6 D, rotated queries and keys, values and attention output, gate,
+its SiLU, up and their product 4 F; in float32 one log-sum-exp per head and one statistic
+per norm; and once per batch the rotary cosines and sines.
 """
 
 from workbench.model.decoder import attention_core_flops, output_head, token_embedding
@@ -70,8 +71,14 @@ def layer_saved(shape: DecoderShape) -> tuple[Saved, ...]:
     queries, keys = tokens * shape.query_width, tokens * shape.kv_width
     return (
         Saved(kind="norm1.input", num_elements=width, cut_by_sp=True),
+        Saved(kind="norm1.normalised", num_elements=width, cut_by_sp=True),
         Saved(kind="norm1.output", num_elements=width, cut_by_sp=True),
         Saved(kind="norm1.statistics", num_elements=tokens, dtype="float32"),
+        Saved(
+            kind="attn.rotary",
+            num_elements=2 * tokens * shape.head_dim,
+            per_sample=False,
+        ),
         Saved(kind="attn.q", num_elements=queries, cut_by_tp=True),
         Saved(kind="attn.k", num_elements=keys, cut_by_tp=True),
         Saved(kind="attn.v", num_elements=keys, cut_by_tp=True),
@@ -83,6 +90,7 @@ def layer_saved(shape: DecoderShape) -> tuple[Saved, ...]:
             cut_by_tp=True,
         ),
         Saved(kind="norm2.input", num_elements=width, cut_by_sp=True),
+        Saved(kind="norm2.normalised", num_elements=width, cut_by_sp=True),
         Saved(kind="norm2.output", num_elements=width, cut_by_sp=True),
         Saved(kind="norm2.statistics", num_elements=tokens, dtype="float32"),
         Saved(kind="mlp.gate", num_elements=middle, cut_by_tp=True),
@@ -103,6 +111,7 @@ def final_norm(shape: DecoderShape) -> Block:
         forward_flops=0,
         saved=(
             Saved(kind="input", num_elements=width, cut_by_sp=True),
+            Saved(kind="normalised", num_elements=width, cut_by_sp=True),
             Saved(kind="output", num_elements=width, cut_by_sp=True),
             Saved(kind="statistics", num_elements=tokens, dtype="float32"),
         ),

@@ -52,6 +52,7 @@ class Saved:
         dtype: "compute" follows the layout's precision, else the fixed dtype.
         cut_by_tp: Whether tensor parallelism divides it.
         cut_by_sp: Whether sequence parallelism (beside tp) divides it.
+        per_sample: False where one copy serves the whole batch.
     """
 
     kind: str
@@ -59,6 +60,7 @@ class Saved:
     dtype: SavedDtype = "compute"
     cut_by_tp: bool = False
     cut_by_sp: bool = False
+    per_sample: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,7 +33,7 @@ def saved_bytes(block: BlockNumbers, case: Case) -> Num:
         + saved.fixed_whole
         + saved.fixed_by_tp / case.tp
     )
-    return per_sample * case.micro_batch / case.cp
+    return (per_sample * case.micro_batch + size * saved.once) / case.cp
 
 
 def input_bytes(block: BlockNumbers, case: Case) -> Num:

@@ -16,6 +16,7 @@ class SavedNumbers:
     Args:
         whole, by_tp, by_sp: Elements in the compute dtype that nothing, tp, or sp cuts.
         fixed_whole, fixed_by_tp: Bytes of tensors with a dtype of their own.
+        once: Elements in the compute dtype that one copy of serves the whole batch.
     """
 
     whole: float
@@ -23,6 +24,7 @@ class SavedNumbers:
     by_sp: float
     fixed_whole: float
     fixed_by_tp: float
+    once: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +186,9 @@ def _saved_numbers(block: Block, profile: Profile) -> SavedNumbers:
     sums = dict.fromkeys(SavedNumbers.__dataclass_fields__, 0.0)
     for saved in block.saved:
         kept = saved.num_elements * profile.saved_share.get(saved.kind, 1.0)
-        if saved.dtype != "compute":
+        if not saved.per_sample:
+            sums["once"] += kept
+        elif saved.dtype != "compute":
             key = "fixed_by_tp" if saved.cut_by_tp else "fixed_whole"
             sums[key] += kept * _FIXED_BYTES[saved.dtype]
         elif saved.cut_by_tp:
