@@ -53,12 +53,12 @@ class Monitor(anywidget.AnyWidget):
         """Send what is new to all views."""
         with self._sending:
             self._seq += 1
-            self._send("append", update)
+            self._send_update("append", update)
 
     def push_snapshot(self) -> None:
         """Send everything to all views."""
         with self._sending:
-            self._send("snapshot", self._snapshot())
+            self._send_update("snapshot", self._snapshot())
 
     def _on_message(self, widget: Any, content: Any, buffers: Any) -> None:
         del widget, buffers
@@ -66,7 +66,7 @@ class Monitor(anywidget.AnyWidget):
             self.greeted = True
             self.push_snapshot()
 
-    def _send(self, kind: str, update: MonitorUpdate) -> None:
+    def _send_update(self, kind: str, update: MonitorUpdate) -> None:
         message, buffers = pack(kind, self._seq, update)
         self.send(message, buffers)
 
