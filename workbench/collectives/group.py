@@ -16,7 +16,7 @@ from workbench.collectives.backends import GROUP_TIMEOUT, BackendName, make_grou
 from workbench.collectives.call import Observer
 from workbench.collectives.cut import Connections, open_sockets
 from workbench.collectives.in_flight import InFlight, Waiting
-from workbench.collectives.meshes import build_mesh, mesh_key
+from workbench.collectives.meshes import MeshKey, axis_groups, build_mesh, mesh_key
 from workbench.collectives.ranks import Ranks
 from workbench.collectives.wrapped import WrappedGroup
 from workbench.errors import LayoutError
@@ -37,19 +37,21 @@ class RankGroup:
     def __init__(
         self,
         *,
+        store_address: tuple[str, int],
         rank: int,
         world_size: int,
         backend: BackendName,
         interface: str | None,
-        generation: int,
-        store_port: int,
         record: Callable[[Event], None],
         observers: tuple[Observer, ...],
+        join_timeout: timedelta,
     ) -> None:
         self.rank = rank
         self.world_size = world_size
         self.backend = backend
-        self.generation = generation
+        self.generation = -1
+        self._store_address = store_address
+        self._join_timeout = join_timeout
         self.accounting = Accounting()
         self._interface = interface
         self._record = record
@@ -59,10 +61,11 @@ class RankGroup:
             self.accounting,
             *observers,
         )
-        self._connections = Connections(store_port=store_port)
+        self._connections = Connections(store_port=store_address[1])
         self._phase = "cell"
         self._groups: list[WrappedGroup] = []
-        self._meshes: dict[Any, DeviceMesh] = {}
+        self._meshes: dict[MeshKey, DeviceMesh] = {}
+        self._layouts: dict[MeshKey, Layout] = {}
 
     @classmethod
     def form(
@@ -75,7 +78,6 @@ class RankGroup:
         generation: int,
         interface: str | None,
         record: Callable[[Event], None],
-        layouts: tuple[Layout, ...] = (),
         observers: tuple[Observer, ...] = (),
         join_timeout: timedelta = timedelta(seconds=60),
     ) -> Self:
@@ -90,41 +92,53 @@ class RankGroup:
                 same one, so that an older generation's messages are never seen.
             interface: The network interface to bind to; None means loopback.
             record: Takes an event, never blocks.
-            layouts: Layouts whose meshes existed before, in that order: their groups
-                are made again under the same names, so that DTensors live on.
             observers: More watchers of every call.
             join_timeout: How long to wait for the other ranks.
         """
-        store = TCPStore(
-            *store_address,
-            is_master=False,
-            wait_for_workers=False,
-            timeout=join_timeout,
-        )
         group = cls(
+            store_address=store_address,
             rank=rank,
             world_size=world_size,
             backend=backend,
             interface=interface,
-            generation=generation,
-            store_port=store_address[1],
             record=record,
             observers=observers,
+            join_timeout=join_timeout,
         )
-        devices = ["cpu", "cuda"] if backend == "nccl" else ["cpu"]
+        group._join(generation)
+        return group
+
+    def rejoin(self, *, generation: int) -> None:
+        """Form the group again after a cut, at the same rank and size.
+
+        The groups of every mesh asked for so far are made again in the same order and
+        so under the same names: meshes, DTensors and nets that hold them live on.
+        """
+        self.close()
+        self._connections = Connections(store_port=self._store_address[1])
+        self._join(generation)
+
+    def _join(self, generation: int) -> None:
+        self.generation = generation
+        store = TCPStore(
+            *self._store_address,
+            is_master=False,
+            wait_for_workers=False,
+            timeout=self._join_timeout,
+        )
+        devices = ["cpu", "cuda"] if self.backend == "nccl" else ["cpu"]
         dist.Backend.register_backend(
-            _PLUGIN, group._create, extended_api=True, devices=devices
+            _PLUGIN, self._create, extended_api=True, devices=devices
         )
         dist.init_process_group(
             ",".join(f"{device}:{_PLUGIN}" for device in devices),
             store=PrefixStore(f"generation-{generation}", store),
-            rank=rank,
-            world_size=world_size,
+            rank=self.rank,
+            world_size=self.world_size,
             timeout=GROUP_TIMEOUT,
         )
-        for layout in layouts:
-            group._mesh(layout)
-        return group
+        for layout in self._layouts.values():
+            axis_groups(layout, self.rank)
 
     def _create(self, options: Any, backend_options: Any) -> WrappedGroup:
         """Make one wrapped group; torch calls this for the default and every new one."""
@@ -194,7 +208,6 @@ class RankGroup:
             self.cut()
             dist.destroy_process_group()
         self._groups.clear()
-        self._meshes.clear()
         gc.collect()
 
     def ranks(
@@ -235,5 +248,6 @@ class RankGroup:
             )
         key = mesh_key(layout)
         if key not in self._meshes:
+            self._layouts[key] = layout
             self._meshes[key] = build_mesh(layout, self.rank, self.device.type)
         return self._meshes[key]

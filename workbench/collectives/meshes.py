@@ -31,12 +31,27 @@ def build_mesh(layout: Layout, rank: int, device_type: str) -> DeviceMesh:
     stays apart from an axis that happens to span them. All ranks must call this.
     """
     key = mesh_key(layout)
-    grid = torch.arange(layout.num_ranks).reshape([degree for _, degree in key])
-    groups = [_axis_group(grid, dim, axis, rank) for dim, (axis, _) in enumerate(key)]
+    groups = axis_groups(layout, rank)
     names = tuple(axis for axis, _ in key)
     if len(groups) == 1:
         return DeviceMesh.from_group(groups[0], device_type, mesh_dim_names=names)
-    return DeviceMesh.from_group(groups, device_type, mesh=grid, mesh_dim_names=names)
+    return DeviceMesh.from_group(
+        groups, device_type, mesh=_grid(layout), mesh_dim_names=names
+    )
+
+
+def axis_groups(layout: Layout, rank: int) -> list[dist.ProcessGroup]:
+    """Make the groups along every axis; return those of this rank, outermost first."""
+    grid = _grid(layout)
+    return [
+        _axis_group(grid, dim, axis, rank)
+        for dim, (axis, _) in enumerate(mesh_key(layout))
+    ]
+
+
+def _grid(layout: Layout) -> torch.Tensor:
+    degrees = [degree for _, degree in mesh_key(layout)]
+    return torch.arange(layout.num_ranks).reshape(degrees)
 
 
 def _axis_group(

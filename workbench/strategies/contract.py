@@ -85,6 +85,10 @@ class Strategy(ABC):
         """Run forward, backward and optimizer on this rank's share of a global batch."""
 
     @abstractmethod
+    def reset(self) -> None:
+        """Make ready for a clean step after one that was broken off."""
+
+    @abstractmethod
     def evaluate(self, batch: tuple[torch.Tensor, torch.Tensor]) -> tuple[float, int]:
         """Return mean loss and tokens of a global batch of which this is a share."""
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
 
 from workbench.strategies.nets import Decoder, materialize
 from workbench.strategies.units import units
@@ -21,14 +22,12 @@ class Bucket:
 
     Args:
         parameters: The unit's parameters; their gradients become views of the buffer.
-        group: The ranks to sum over.
+        mesh: Its axis "dp" holds the ranks to sum over.
     """
 
-    def __init__(
-        self, parameters: list[nn.Parameter], group: dist.ProcessGroup
-    ) -> None:
+    def __init__(self, parameters: list[nn.Parameter], mesh: DeviceMesh) -> None:
         self.parameters = parameters
-        self.group = group
+        self.mesh = mesh
         self.sending = True
         first = parameters[0]
         num_elements = sum(parameter.numel() for parameter in parameters)
@@ -46,13 +45,21 @@ class Bucket:
         if self._missing == 0:
             self._missing = len(self.parameters)
             if self.sending:
-                self._work = dist.all_reduce(self.flat, group=self.group, async_op=True)
+                # By name at each use: the group may have been formed again.
+                group = self.mesh.get_group("dp")
+                self._work = dist.all_reduce(self.flat, group=group, async_op=True)
 
     def finish(self) -> None:
         """Wait until the buffer holds the sum over all ranks."""
         if self._work is not None:
             self._work.wait()
             self._work = None
+
+    def empty(self) -> None:
+        """Make ready for the next backward, also after one that was broken off."""
+        self._work = None
+        self._missing = len(self.parameters)
+        self.flat.zero_()
 
 
 class DataParallel(WholeNet):
@@ -66,8 +73,7 @@ class DataParallel(WholeNet):
     def wrap(self, net: Decoder) -> nn.Module:
         """Give the net its values, equal on all ranks, and its gradients buckets."""
         materialize(net, self.ranks.device, seed=self.settings.seed)
-        group = self.ranks.mesh.get_group("dp")
-        self.buckets = [Bucket(unit, group) for unit in units(net)]
+        self.buckets = [Bucket(unit, self.ranks.mesh) for unit in units(net)]
         return net
 
     @contextmanager
@@ -85,4 +91,4 @@ class DataParallel(WholeNet):
     def zero_gradients(self) -> None:
         """Empty the buckets; gradients stay views of them."""
         for bucket in self.buckets:
-            bucket.flat.zero_()
+            bucket.empty()

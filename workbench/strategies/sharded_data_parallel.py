@@ -47,6 +47,13 @@ class ShardedDataParallel(WholeNet):
         self.net.set_requires_gradient_sync(last)
         yield
 
+    def reset(self) -> None:
+        """Slice every layer again and drop the gradients of a broken step."""
+        for module in self.net.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()
+        super().reset()
+
     def evaluate(self, batch: Batch) -> tuple[float, int]:
         """Return mean loss and tokens of a global batch of which this is a share."""
         result = super().evaluate(batch)

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.tensor import DTensor
 from torch.nn import functional
 
@@ -61,6 +60,10 @@ class WholeNet(Strategy):
     def zero_gradients(self) -> None:
         """Make ready for the next step's backward."""
         self.optimizer.zero_grad(set_to_none=True)
+
+    def reset(self) -> None:
+        """Drop the gradients of a step that was broken off."""
+        self.zero_gradients()
 
     # A step -------------------------------------------------------------------------
 
@@ -184,18 +187,42 @@ class WholeNet(Strategy):
         )
 
     def gather_state(self) -> dict[str, Any]:
-        """Return model and optimizer state in a form that DCP saves sharded."""
-        model, optimizer = get_state_dict(self.net, self.optimizer)
-        return {"model": model, "optimizer": optimizer}
+        """Return model and optimizer state in a form that DCP saves sharded.
+
+        Tensors only, keyed by parameter name: nothing in it needs a pickle.
+        """
+        self._make_optimizer_state()
+        parameters = dict(self.net.named_parameters())
+        state: dict[str, Any] = {
+            "model": {n: p.detach() for n, p in parameters.items()}
+        }
+        for key in _MOMENTS:
+            state[key] = {
+                n: self.optimizer.state[p][key] for n, p in parameters.items()
+            }
+        return state
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Take back what `gather_state` gave, after DCP has filled it."""
-        set_state_dict(
-            self.net,
-            self.optimizer,
-            model_state_dict=state["model"],
-            optim_state_dict=state["optimizer"],
-        )
+        """Take back what `gather_state` gave, after DCP has filled it in place."""
+        mine = self.gather_state()
+        with torch.no_grad():
+            for kind, tensors in mine.items():
+                for name, tensor in tensors.items():
+                    tensor.copy_(state[kind][name])
+
+    def _make_optimizer_state(self) -> None:
+        """Give every parameter the moments that AdamW would make at its first step."""
+        for parameter in self.net.parameters():
+            if not self.optimizer.state[parameter]:
+                self.optimizer.state[parameter] = {
+                    "step": torch.zeros((), device=self.ranks.device),
+                    "exp_avg": torch.zeros_like(parameter, requires_grad=False),
+                    "exp_avg_sq": torch.zeros_like(parameter, requires_grad=False),
+                }
+
+
+#: AdamW's state of one parameter.
+_MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
 
 class _Clock:

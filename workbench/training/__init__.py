@@ -1,1 +1,7 @@
 """The step and the loop: strategy, data, schedule, checkpoint (torch)."""
+
+from workbench.training.checkpoint import latest
+from workbench.training.result import FitResult
+from workbench.training.trainer import Trainer
+
+__all__ = ["FitResult", "Trainer", "latest"]
