@@ -268,8 +268,9 @@ def _peak_tile(shown: Shown) -> Tile:
     top = max(known, key=lambda state: state.peak_bytes or 0)
     bar = _memory_bar("", top, shown.planned)
     note = f"rank {top.rank}"
-    if bar["planned"] is not None:
-        note += f", plan {bar['difference']}".replace("plan equal", "equal")
+    if bar["planned"] is not None and bar["measured"] is not None:
+        share = bar["measured"] / bar["planned"] - 1
+        note += f", planned {bar['plannedText']}: {share:+.1%}"
     tone: Tone = "warn" if bar["tone"] in ("warn", "bad") else ""
     return _tile("Peak memory", bar["measuredText"], note, tone)
 

@@ -208,6 +208,16 @@ class RunStore:
                 yield row["seq"], _read_event(row)
             after_seq = chunk[-1]["seq"]
 
+    def newest_metrics(self, run: str) -> dict[str, Any]:
+        """Return the newest metrics that the run's last step reported; {} without."""
+        with self._lock:
+            row = self._db.execute(
+                "SELECT payload FROM events WHERE run = ? AND kind = 'metric'"
+                " ORDER BY seq DESC LIMIT 1",
+                [run],
+            ).fetchone()
+        return {} if row is None else dict(json.loads(row["payload"]))
+
     def _chunk(self, run: str, kind: Kind | None, after_seq: int) -> list[sqlite3.Row]:
         of_kind = "" if kind is None else "AND kind = :kind"
         with self._lock:

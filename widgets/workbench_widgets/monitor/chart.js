@@ -47,10 +47,12 @@ export function makeChart(parent, look) {
 			const newShape = JSON.stringify(lines);
 			if (plot && shape === newShape) {
 				plot.setData(data);
+				showNewest(plot);
 			} else {
 				plot?.destroy();
 				shape = newShape;
 				plot = new uPlot(options(look, lines, canvas), data, canvas);
+				showNewest(plot);
 			}
 			canvas.setAttribute("aria-label", describe(look, lines, data));
 		},
@@ -63,6 +65,18 @@ export function makeChart(parent, look) {
 			plot?.destroy();
 		},
 	};
+}
+
+/**
+ * While no cursor is over the plot, the legend tells the newest value of each line.
+ * @param {any} plot
+ */
+function showNewest(plot) {
+	// uPlot sets its own legend in a microtask: come after it.
+	queueMicrotask(() => {
+		if (plot.cursor.left >= 0) return;
+		plot.setLegend({ idxs: plot.data.map(lastKnown) }, false);
+	});
 }
 
 /**
@@ -107,12 +121,13 @@ function options(look, lines, canvas) {
 		height: HEIGHT,
 		cursor: { points: { size: 6 }, drag: { x: true, y: false } },
 		legend: { live: true, markers: { width: 2 } },
+		hooks: { setCursor: [showNewest] },
 		scales: {
 			x: { time: false },
 			y: { range: (_, low, high) => yRange(low, high, look.fromZero === true) },
 		},
 		axes: [
-			{ ...axis, size: 34, label: look.xLabel, labelSize: 16, labelFont: axis.font, labelGap: 0 },
+			{ ...axis, size: 26, label: look.xLabel, labelSize: 14, labelFont: axis.font, labelGap: -2 },
 			{
 				...axis,
 				size: 62,

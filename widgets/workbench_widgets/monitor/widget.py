@@ -21,6 +21,10 @@ _SCRIPTS = (
 )
 
 
+MODULE = script(*_SCRIPTS, uplot=True)
+STYLE = style("shared/base.css", "monitor/widget.css", uplot=True)
+
+
 class Monitor(anywidget.AnyWidget):
     """Draws a run; the owner pushes updates from any one thread at a time.
 
@@ -32,8 +36,8 @@ class Monitor(anywidget.AnyWidget):
         describe: Gives the run in words, for front ends without widgets.
     """
 
-    _esm = script(*_SCRIPTS, uplot=True)
-    _css = style("shared/base.css", "monitor/widget.css", uplot=True)
+    _esm = MODULE
+    _css = STYLE
 
     start = traitlets.Dict(allow_none=True, default_value=None).tag(sync=True)
 
