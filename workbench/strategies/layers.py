@@ -29,21 +29,26 @@ def join_heads(x_BHTK: torch.Tensor) -> torch.Tensor:
 
 
 class GptAttention(nn.Module):
-    """Causal attention with one matrix for queries, keys and values, and biases."""
+    """Causal attention with one matrix for queries, keys and values, and biases.
+
+    The matrix' rows stand head by head: the queries that share a key head, its key, its
+    value. So a contiguous cut of the rows is a cut by heads.
+    """
 
     def __init__(
         self, hidden: int, query_width: int, kv_width: int, head_dim: int
     ) -> None:
         super().__init__()
         self.head_dim = head_dim
-        self.widths = (query_width, kv_width, kv_width)
-        self.qkv = nn.Linear(hidden, sum(self.widths))
+        self.sharing = query_width // kv_width
+        self.qkv = nn.Linear(hidden, query_width + 2 * kv_width)
         self.proj = nn.Linear(query_width, hidden)
 
     def forward(self, x_BTD: torch.Tensor) -> torch.Tensor:
         """[B, T, D] -> [B, T, D]."""
-        parts = self.qkv(x_BTD).split(self.widths, dim=-1)
-        q, k, v = (split_heads(part, self.head_dim) for part in parts)
+        heads = self.qkv(x_BTD).unflatten(-1, (-1, self.sharing + 2, self.head_dim))
+        q, k, v = heads.split((self.sharing, 1, 1), dim=-2)
+        q, k, v = (part.flatten(2, 3).transpose(1, 2) for part in (q, k, v))
         return self.proj(join_heads(causal_attention(q, k, v)))
 
 
