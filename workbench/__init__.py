@@ -15,15 +15,23 @@ from workbench.layout import Layout
 from workbench.model import ModelSpec
 
 if TYPE_CHECKING:
+    from workbench.notebook.follow import HasFeed
+    from workbench.notebook.monitor import LiveMonitor
+    from workbench.notebook.runs import RunTable
     from workbench.planner import Plan
+    from workbench.planner.compare import Comparison
 
 __all__ = [
     "Layout",
     "WorkbenchError",
+    "compare",
     "hardware",
     "load_layout",
     "model",
+    "monitor",
     "plan",
+    "report",
+    "runs",
     "trace",
 ]
 __version__ = "0.1.0"
@@ -126,6 +134,71 @@ def trace(
     from workbench.tracing import trace
 
     return trace(module, example_inputs, name=name)
+
+
+def monitor(target: "HasFeed | str | None" = None) -> "LiveMonitor":
+    """Show a run live: loss, tokens per second, memory and traffic beside the plan.
+
+    It goes on while cells run, and shows finished runs as they were.
+
+    Args:
+        target: A session, a run's id (see `wb.runs()`), or None for the newest run.
+
+    Raises:
+        StoreError: No such run.
+
+    Example:
+        `wb.monitor(session)`
+    """
+    from workbench.notebook.monitor import LiveMonitor
+
+    return LiveMonitor(target)
+
+
+def runs() -> "RunTable":
+    """List the runs of this machine's store, newest first.
+
+    Example:
+        `wb.runs()[0].id`
+    """
+    from workbench.notebook.runs import run_table
+
+    return run_table()
+
+
+def compare(run: str | None = None) -> "Comparison":
+    """Put what a run was planned as beside what it did: memory, traffic, step time.
+
+    Args:
+        run: Its id; the newest run by default.
+
+    Raises:
+        StoreError: No such run, or one that was started without a plan.
+
+    Example:
+        `wb.compare(session.run)`
+    """
+    from workbench.notebook.runs import compare_run
+
+    return compare_run(run)
+
+
+def report(run: str | None = None, path: str | Path | None = None) -> Path:
+    """Write a run as one HTML file that opens anywhere, offline, and return its path.
+
+    Args:
+        run: Its id; the newest run by default.
+        path: The file to write; by default in the folder `reports` beside the store.
+
+    Raises:
+        StoreError: No such run.
+
+    Example:
+        `wb.report(session.run, "quickstart.html")`
+    """
+    from workbench.notebook.runs import write_report
+
+    return write_report(run, path)
 
 
 def load_ipython_extension(shell: Any) -> None:

@@ -75,8 +75,20 @@ function showNewest(plot) {
 	// uPlot sets its own legend in a microtask: come after it.
 	queueMicrotask(() => {
 		if (plot.cursor.left >= 0) return;
-		plot.setLegend({ idxs: plot.data.map(lastKnown) }, false);
+		plot.setLegend({ idx: plot.data[0].length - 1 }, false);
 	});
+}
+
+/**
+ * @param {ChartLook} look
+ * @param {any} plot
+ * @param {number|null} value At the cursor.
+ * @param {number} index Of the line.
+ */
+function legendText(look, plot, value, index) {
+	const column = plot.data[index];
+	const shown = value === null && plot.cursor.left < 0 ? column[lastKnown(column)] : value;
+	return shown === null || shown === undefined ? "--" : look.format(shown);
 }
 
 /**
@@ -152,8 +164,8 @@ function options(look, lines, canvas) {
 				dash: line.dash,
 				spanGaps: true,
 				points: { show: line.points ?? false, size: 6, fill: color(line.color) },
-				value: (/** @type {any} */ _, /** @type {number|null} */ value) =>
-					value === null || value === undefined ? "--" : look.format(value),
+				value: (/** @type {any} */ plot, /** @type {number|null} */ value, /** @type {number} */ index) =>
+					legendText(look, plot, value ?? null, index),
 			})),
 		],
 	};
