@@ -4,6 +4,7 @@ WorkbenchError
  ├── LayoutError     degrees that do not divide or multiply to the ranks at hand
  ├── ModelError      a model description that contradicts itself
  ├── HardwareError   an unknown device, a cluster description that does not add up
+ ├── OffloadError    a tier, budget or cache too small for what it should hold
  ├── PlanError       a question the planner cannot answer for these inputs
  ├── DataError       no data, or data that cannot be read
  ├── StoreError      a run that is not in the store, a store that cannot be opened
@@ -44,6 +45,10 @@ class ModelError(WorkbenchError):
 
 class HardwareError(WorkbenchError):
     """An unknown device or a cluster description that does not add up."""
+
+
+class OffloadError(WorkbenchError):
+    """A tier, budget or cache too small for what it should hold."""
 
 
 class PlanError(WorkbenchError):

@@ -1,0 +1,1 @@
+"""Memory beyond the device: tiers, and ways of training that use them (torch)."""
