@@ -1,0 +1,163 @@
+"""Lines of many ranks, identical ones drawn together, half lines shown and replaced.
+
+Pure: text goes in with the time, lines with their ranks come out. A line waits a
+moment for the same line of the other ranks; then it is shown under those that have it.
+"""
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+
+from workbench.protocol.messages import Stream
+
+#: How long a line waits for the other ranks to print the same.
+GRACE_S = 0.015
+
+Source = tuple[int, Stream]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One line as shown.
+
+    Args:
+        ranks: Who printed it.
+        stream: Where to.
+        text: Without the line's end.
+        passing: A half line or progress bar, replaced by what comes next.
+    """
+
+    ranks: tuple[int, ...]
+    stream: Stream
+    text: str
+    passing: bool = False
+
+
+@dataclass(kw_only=True)
+class _Lane:
+    """What one stream of one rank has printed and nobody has seen yet."""
+
+    lines: deque[str] = field(default_factory=deque)
+    counts: Counter[str] = field(default_factory=Counter)
+    partial: str = ""
+    shown_partial: str = ""
+    since_s: float = 0.0
+
+    def add(self, text: str, now_s: float) -> None:
+        *whole, self.partial = (self.partial + text).split("\n")
+        if whole and not self.lines:
+            self.since_s = now_s
+        for line in map(_last_overwrite, whole):
+            self.lines.append(line)
+            self.counts[line] += 1
+        self.partial = _last_overwrite(self.partial, keep_end=True)
+
+    def pop(self) -> str:
+        line = self.lines.popleft()
+        self.counts[line] -= 1
+        return line
+
+
+def _last_overwrite(line: str, *, keep_end: bool = False) -> str:
+    """Return what a terminal would show of a line with carriage returns."""
+    if "\r" not in line:
+        return line
+    parts = [part for part in line.split("\r") if part]
+    last = parts[-1] if parts else ""
+    return last + "\r" if keep_end and line.endswith("\r") else last
+
+
+class Grouper:
+    """Merges the output of the ranks of one cell.
+
+    Args:
+        ranks: Those that run the cell.
+    """
+
+    def __init__(self, ranks: tuple[int, ...]) -> None:
+        self._ranks = ranks
+        self._lanes: dict[Source, _Lane] = {}
+
+    def add(self, rank: int, stream: Stream, text: str, now_s: float) -> None:
+        """Take text of a rank."""
+        lane = self._lanes.setdefault((rank, stream), _Lane())
+        lane.add(text, now_s)
+
+    def take(self, now_s: float, *, final: bool = False) -> list[Line]:
+        """Return the lines that are to be shown now, in order.
+
+        Args:
+            now_s: Monotonic time.
+            final: The cell has ended: half lines become lines.
+        """
+        shown: list[Line] = []
+        for stream in ("stdout", "stderr"):
+            lanes = {r: lane for (r, s), lane in self._lanes.items() if s == stream}
+            if final:
+                _complete(lanes)
+            shown += self._whole_lines(stream, lanes, now_s, final=final)
+            shown += _passing(stream, lanes)
+        return shown
+
+    def wait_s(self, now_s: float) -> float | None:
+        """Return when to ask again: None where nothing waits."""
+        since = [lane.since_s for lane in self._lanes.values() if lane.lines]
+        return max(0.0, min(since) + GRACE_S - now_s) if since else None
+
+    def _whole_lines(
+        self, stream: Stream, lanes: dict[int, _Lane], now_s: float, *, final: bool
+    ) -> list[Line]:
+        shown: list[Line] = []
+        while True:
+            heads = {
+                r: lane.lines[0] for r, lane in sorted(lanes.items()) if lane.lines
+            }
+            if not heads:
+                return shown
+            text, ranks = _choose(heads, lanes)
+            complete = len(ranks) == len(self._ranks)
+            oldest_s = min(lanes[rank].since_s for rank in ranks)
+            if not (complete or final or now_s - oldest_s >= GRACE_S):
+                return shown
+            for rank in ranks:
+                lanes[rank].pop()
+            shown.append(Line(ranks=ranks, stream=stream, text=text))
+
+
+def _choose(
+    heads: dict[int, str], lanes: dict[int, _Lane]
+) -> tuple[str, tuple[int, ...]]:
+    """Return the line to show next and its ranks.
+
+    The line that most ranks have first; among equals one that no other rank will print
+    later, so that common lines wait for each other.
+    """
+    votes = Counter(heads.values())
+
+    def order(text: str) -> tuple[int, int]:
+        later = sum(
+            1 for r, lane in lanes.items() if lane.counts[text] and heads.get(r) != text
+        )
+        return (later, -votes[text])
+
+    text = min(votes, key=order)
+    return text, tuple(rank for rank, head in heads.items() if head == text)
+
+
+def _complete(lanes: dict[int, _Lane]) -> None:
+    for lane in lanes.values():
+        if lane.partial.strip("\r"):
+            lane.add("\n", 0.0)
+
+
+def _passing(stream: Stream, lanes: dict[int, _Lane]) -> list[Line]:
+    """Return the newest half lines, one for those that agree."""
+    by_text: dict[str, list[int]] = {}
+    for rank, lane in sorted(lanes.items()):
+        text = lane.partial.strip("\r")
+        if text and text != lane.shown_partial:
+            by_text.setdefault(text, []).append(rank)
+        lane.shown_partial = text
+    return [
+        Line(ranks=tuple(ranks), stream=stream, text=text, passing=True)
+        for text, ranks in by_text.items()
+    ]
