@@ -53,8 +53,9 @@ class ObservedWork(dist.Work):
             try:
                 return bool(self.inner.wait(_SLICE))
             except RuntimeError as error:
-                # A cut or lost peer reads otherwise; a late one reads like this.
-                if _EXPIRED not in str(error) or self.inner.is_completed():
+                # A cut or lost peer reads otherwise; a late one reads like this. A call
+                # that ended just now tells how at the next wait.
+                if _EXPIRED not in str(error):
                     raise
 
     def _settle(self) -> None:

@@ -3,6 +3,8 @@
 Written so that autograd keeps exactly what the model's spec says it keeps.
 """
 
+from typing import Any
+
 import torch
 from torch import nn
 from torch.nn import functional
@@ -26,6 +28,14 @@ def split_heads(x_BTD: torch.Tensor, head_dim: int) -> torch.Tensor:
 def join_heads(x_BHTK: torch.Tensor) -> torch.Tensor:
     """[B, H, T, K] -> [B, T, H*K]."""
     return x_BHTK.transpose(1, 2).flatten(2)
+
+
+class Positions(nn.Embedding):
+    """A learned vector for each position."""
+
+    def forward(self, num_tokens: Any) -> torch.Tensor:
+        """Return the vectors [T, D] of the first `num_tokens` positions."""
+        return self.weight[:num_tokens]
 
 
 class GptAttention(nn.Module):

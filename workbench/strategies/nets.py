@@ -20,6 +20,7 @@ from workbench.strategies.layers import (
     Layer,
     LlamaAttention,
     LlamaMlp,
+    Positions,
 )
 
 _STANDARD_DEVIATION = 0.02
@@ -31,14 +32,14 @@ class Embedding(nn.Module):
     def __init__(self, vocab_size: int, hidden: int, num_positions: int) -> None:
         super().__init__()
         self.tokens = nn.Embedding(vocab_size, hidden)
-        self.positions = nn.Embedding(num_positions, hidden) if num_positions else None
+        self.positions = Positions(num_positions, hidden) if num_positions else None
 
     def forward(self, tokens_BT: torch.Tensor) -> torch.Tensor:
         """[B, T] token numbers -> [B, T, D]."""
         x_BTD = self.tokens(tokens_BT)
         if self.positions is None:
             return x_BTD
-        return x_BTD + self.positions.weight[: tokens_BT.shape[1]]
+        return x_BTD + self.positions(tokens_BT.shape[1])
 
 
 class Decoder(nn.Module):
@@ -136,7 +137,7 @@ def materialize(
     device: torch.device,
     *,
     seed: int,
-    after_layer: Callable[[Layer], None] = lambda _: None,
+    after_layer: Callable[[Layer], object] = lambda _: None,
 ) -> None:
     """Give a net built on the meta device its memory and its initial values.
 

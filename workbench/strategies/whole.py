@@ -254,11 +254,12 @@ def _sum_of_squares(tensors: list[torch.Tensor]) -> torch.Tensor:
 
 def _adamw(net: nn.Module, settings: Settings) -> torch.optim.AdamW:
     parameters = list(net.parameters())
+    groups: list[dict[str, Any]] = [
+        {"params": [p for p in parameters if p.ndim >= 2]},
+        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+    ]
     return torch.optim.AdamW(
-        [
-            {"params": [p for p in parameters if p.ndim >= 2]},
-            {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
-        ],
+        groups,
         lr=0.0,
         betas=settings.betas,
         eps=settings.eps,

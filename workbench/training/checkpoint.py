@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
+from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 
 from workbench.errors import DataError
 
@@ -48,7 +49,7 @@ def save(path: Path, state: dict[str, Any], note: Note, *, rank: int) -> None:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
     dist.barrier()
-    dcp.save(state, checkpoint_id=partial)
+    dcp_save(state, checkpoint_id=partial)
     if rank == 0:
         (partial / _NOTE).write_text(json.dumps(asdict(note)))
         _replace(partial, path)
@@ -84,7 +85,7 @@ def read_note(path: Path) -> Note:
 
 def load(path: Path, state: dict[str, Any]) -> None:
     """Fill the tensors of `state` in place; all ranks call this."""
-    dcp.load(state, checkpoint_id=path)
+    dcp_load(state, checkpoint_id=path)
 
 
 def latest(directory: str | Path) -> Path | None:

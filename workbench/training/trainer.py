@@ -47,7 +47,7 @@ class Trainer:
         data: Corpus,
         ranks: Ranks,
         *,
-        lr: float = 1e-3,
+        lr: float = 3e-3,
         seed: int = 0,
         weight_decay: float = 0.1,
     ) -> None:
