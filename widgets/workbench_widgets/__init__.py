@@ -1,5 +1,6 @@
 """Widgets for planning and watching distributed training. Knows nothing of workbench."""
 
 from workbench_widgets.monitor import Monitor
+from workbench_widgets.runs import RunList
 
-__all__ = ["Monitor"]
+__all__ = ["Monitor", "RunList"]

@@ -27,8 +27,9 @@ const wbDark = matchMedia("(prefers-color-scheme: dark)");
 const wbTheme = () => { document.body.dataset.jpThemeLight = String(!wbDark.matches); };
 wbDark.addEventListener("change", wbTheme);
 wbTheme();
-wbWidget.initialize({ model: wbModel });
-wbWidget.render({ model: wbModel, el: document.getElementById("wb-monitor") });
+const wbMonitor = wbWidget();
+wbMonitor.initialize({ model: wbModel });
+wbMonitor.render({ model: wbModel, el: document.getElementById("wb-monitor") });
 """
 
 

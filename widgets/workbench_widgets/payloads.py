@@ -83,3 +83,18 @@ class MonitorUpdate:
     memory_x: Sequence[float] = ()
     memory_rows: Sequence[Sequence[float]] = ()
     panels: Panels | None = None
+
+
+class RunRow(TypedDict):
+    """One run in a list, ready to be read."""
+
+    id: str
+    name: str
+    status: str
+    tone: Tone
+    started: str
+    time: str
+    ranks: str
+    layout: str
+    loss: str
+    by: str

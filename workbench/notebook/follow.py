@@ -10,7 +10,7 @@ from workbench.errors import SessionError
 from workbench.notebook.planned import planned_of
 from workbench.notebook.views import Shown
 from workbench.telemetry.derive import replay
-from workbench.telemetry.feed import FeedAddress, FeedClient, find_feed
+from workbench.telemetry.feed import FeedClient, find_feed
 from workbench.telemetry.paths import store_path
 from workbench.telemetry.picture import Picture
 from workbench.telemetry.store import Run, RunStore
@@ -19,12 +19,27 @@ from workbench.telemetry.store import Run, RunStore
 _POLL_S = 1.0
 
 
+class Address(Protocol):
+    """Where a feed listens and the token that it asks for."""
+
+    @property
+    def path(self) -> str:
+        """The Unix socket."""
+
+    @property
+    def token(self) -> str:
+        """What the feed asks for."""
+
+
 @runtime_checkable
 class HasFeed(Protocol):
     """A session: where its recorder can be read, and the run that goes on ("")."""
 
-    feed: FeedAddress
     run: str
+
+    @property
+    def feed(self) -> Address:
+        """Where viewers read."""
 
 
 #: Called with what changed since the last call; None: everything may have.

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench_widgets.page import monitor_fragment
+from workbench_widgets.payloads import RunRow
 
 from workbench.errors import StoreError
 from workbench.notebook import views
@@ -21,7 +22,7 @@ from workbench.units import seconds_text
 if TYPE_CHECKING:
     from workbench.planner.compare import Comparison
 
-_COLUMNS = ("id", "name", "status", "started", "time", "ranks", "layout", "loss", "by")
+_COLUMNS = ("id", "name", "status", "loss", "ranks", "layout", "started", "time", "by")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,11 +31,11 @@ class RunTable:
 
     Args:
         runs: The runs.
-        rows: What is shown of each, by column.
+        rows: What is shown of each.
     """
 
     runs: tuple[Run, ...]
-    rows: tuple[tuple[str, ...], ...]
+    rows: tuple[RunRow, ...]
 
     def __iter__(self) -> Iterator[Run]:
         return iter(self.runs)
@@ -48,7 +49,7 @@ class RunTable:
     def __str__(self) -> str:
         if not self.runs:
             return "no runs yet; wb.launch(plan) starts one"
-        table = [_COLUMNS, *self.rows]
+        table = [_COLUMNS, *map(_cells, self.rows)]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         return "\n".join(
             "  ".join(
@@ -63,7 +64,7 @@ class RunTable:
         if not self.runs:
             return f"<p>{html.escape(str(self))}</p>"
         head = "".join(f"<th>{name}</th>" for name in _COLUMNS)
-        body = "".join(f"<tr>{_cells(row)}</tr>" for row in self.rows)
+        body = "".join(f"<tr>{_cells_html(row)}</tr>" for row in self.rows)
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
@@ -132,26 +133,30 @@ def _report_path(run: str) -> Path:
     return home() / "reports" / f"{run}.html"
 
 
-def _row(store: RunStore, run: Run, now_s: float) -> tuple[str, ...]:
+def _row(store: RunStore, run: Run, now_s: float) -> RunRow:
     loss = store.newest_metrics(run.id).get("loss")
-    end_s = run.ended_s or (
-        now_s if run.status_at(now_s) == "running" else run.heartbeat_s
-    )
-    return (
-        run.id,
-        run.name,
-        run.status_at(now_s),
-        time.strftime("%Y-%m-%d %H:%M", time.localtime(run.started_s)),
-        seconds_text(end_s - run.started_s),
-        str(run.num_ranks),
-        views.layout_text(run.layout_toml),
-        "" if loss is None else f"{loss:.3f}",
-        f"{run.user}@{run.host}",
+    status = run.status_at(now_s)
+    end_s = run.ended_s or (now_s if status == "running" else run.heartbeat_s)
+    return RunRow(
+        id=run.id,
+        name=run.name,
+        status=status,
+        tone=views.STATUS_TONES.get(status, "done"),
+        started=time.strftime("%Y-%m-%d %H:%M", time.localtime(run.started_s)),
+        time=seconds_text(end_s - run.started_s),
+        ranks=str(run.num_ranks),
+        layout=views.layout_text(run.layout_toml),
+        loss="" if loss is None else f"{loss:.3f}",
+        by=f"{run.user}@{run.host}",
     )
 
 
-def _cells(row: tuple[str, ...]) -> str:
-    return "".join(f"<td>{html.escape(cell)}</td>" for cell in row)
+def _cells(row: RunRow) -> tuple[str, ...]:
+    return tuple(str(row[name]) for name in _COLUMNS)  # type: ignore[literal-required]
+
+
+def _cells_html(row: RunRow) -> str:
+    return "".join(f"<td>{html.escape(cell)}</td>" for cell in _cells(row))
 
 
 def _report_html(shown: views.Shown) -> str:

@@ -29,6 +29,9 @@ MAX_LINES = 16
 #: Differences up to this share of the plan are as good as the plan promises.
 MEMORY_TOLERANCE = 0.10
 
+#: How each status is to be taken; others are "done".
+STATUS_TONES: dict[str, Tone] = {"running": "good", "failed": "bad", "lost": "bad"}
+
 _BAND = ("min", "median", "max")
 _RESIDENT = ("weights", "gradients", "optimizer")
 _REST = "activations and other"
@@ -104,7 +107,7 @@ def panels(shown: Shown) -> Panels:
     return Panels(
         status=shown.status,
         statusText=_status_text(shown),
-        tone=_STATUS_TONES.get(shown.status, "done"),
+        tone=STATUS_TONES.get(shown.status, "done"),
         title=shown.run.name,
         detail=detail_text(shown.run),
         alert=shown.recording,
@@ -191,9 +194,6 @@ def comm_bars(shown: Shown) -> list[Bar]:
         )
     bars += [_comm_bar(_comm_label(*key), None, sent) for key, sent in planned.items()]
     return [bar for bar in bars if bar["measured"] or bar["planned"]]
-
-
-_STATUS_TONES: dict[str, Tone] = {"running": "good", "failed": "bad", "lost": "bad"}
 
 
 def _status_text(shown: Shown) -> str:

@@ -11,7 +11,7 @@ export function makeHead() {
 	const badge = element("span", { class: "wb-badge", role: "status" });
 	const detail = element("span", { class: "wb-detail" });
 	const alert = element("p", { class: "wb-alert", role: "alert" });
-	const tiles = element("dl", { class: "wb-tiles" });
+	const tiles = element("div", { class: "wb-tiles" });
 	const head = element("header", { class: "wb-head" }, title, badge, detail);
 	return {
 		nodes: [head, alert, tiles],
@@ -32,9 +32,9 @@ function makeTile() {
 	return element(
 		"div",
 		{ class: "wb-tile" },
-		element("dt"),
-		element("dd", { class: "wb-value" }),
-		element("dd", { class: "wb-note" }),
+		element("div", { class: "wb-label" }),
+		element("div", { class: "wb-value" }),
+		element("div", { class: "wb-note" }),
 	);
 }
 

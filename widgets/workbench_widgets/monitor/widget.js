@@ -14,22 +14,24 @@ const COLORS = 8;
 /** Dashes tell ranks apart where colours repeat or cannot be seen. */
 const DASHES = [[], [6, 3], [2, 2], [8, 3, 2, 3]];
 
-/** @type {WeakMap<object, State>} */
-const states = new WeakMap();
-
-/** @param {any} model */
-function stateOf(model) {
-	const known = states.get(model);
-	if (known) return known;
+/**
+ * The widget of one model: anywidget calls this once per model, so that the state is
+ * there before the first view and is the same for all views.
+ */
+function monitor() {
 	const state = createState();
-	states.set(model, state);
-	state.panels = model.get("start");
-	return state;
+	return {
+		initialize: (/** @type {{model: any}} */ { model }) => listen(state, model),
+		render: (/** @type {{el: HTMLElement}} */ { el }) => show(state, el),
+	};
 }
 
-/** @param {{model: any}} context */
-function initialize({ model }) {
-	const state = stateOf(model);
+/**
+ * @param {State} state
+ * @param {any} model
+ */
+function listen(state, model) {
+	state.panels = model.get("start");
 	const onMessage = (/** @type {any} */ message, /** @type {DataView[]} */ buffers) => {
 		take(state, message, buffers ?? []);
 	};
@@ -38,9 +40,11 @@ function initialize({ model }) {
 	return () => model.off("msg:custom", onMessage);
 }
 
-/** @param {{model: any, el: HTMLElement}} context */
-function render({ model, el }) {
-	const state = stateOf(model);
+/**
+ * @param {State} state
+ * @param {HTMLElement} el
+ */
+function show(state, el) {
 	const view = build(state);
 	el.append(view.root);
 	// For tests: what is drawn, as data.
@@ -208,4 +212,4 @@ function row(look, line, x, y) {
 	return [name, look.format(Number(y[at])), `${look.xLabel} ${x[at]}`, look.format(low), look.format(high)];
 }
 
-export default { initialize, render };
+export default monitor;
