@@ -20,12 +20,16 @@ if TYPE_CHECKING:
     from workbench.notebook.runs import RunTable
     from workbench.planner import Plan
     from workbench.planner.compare import Comparison
+    from workbench.session.session import Session
 
 __all__ = [
     "Layout",
     "WorkbenchError",
+    "attach",
     "compare",
+    "connect",
     "hardware",
+    "launch",
     "load_layout",
     "model",
     "monitor",
@@ -153,6 +157,64 @@ def monitor(target: "HasFeed | str | None" = None) -> "LiveMonitor":
     from workbench.notebook.monitor import LiveMonitor
 
     return LiveMonitor(target)
+
+
+def connect(
+    target: Any = None, *, num_ranks: int | None = None, **options: Any
+) -> "Session":
+    """Start ranks, here or on a Dask cluster, and return the session that holds them.
+
+    Args:
+        target: None for this machine; "tls://host:port" or any Dask cluster object.
+        num_ranks: None for one per GPU, or two on CPUs.
+        **options: backend, security, environment, memory_bytes, interface,
+            oversubscribe, lease_s; see `workbench.session.connect.connect`.
+
+    Raises:
+        ClusterError: No scheduler there, no workers, or too few cores or devices.
+
+    Example:
+        `session = wb.connect(num_ranks=2)`
+    """
+    from workbench.session.connect import connect as open_session
+
+    return open_session(target, num_ranks=num_ranks, **options)
+
+
+def launch(plan: "Plan", *, name: str, **options: Any) -> "Session":
+    """Start as many ranks as the plan has, and begin a run with it.
+
+    Args:
+        plan: What to run.
+        name: Of the run, as `wb.runs()` lists it.
+        **options: As `connect` takes them.
+
+    Raises:
+        ClusterError: There are too few cores or devices for the plan's layout.
+
+    Example:
+        `session = wb.launch(plan, name="quickstart")`
+    """
+    from workbench.session.connect import launch as launch_session
+
+    return launch_session(plan, name=name, **options)
+
+
+def attach(session: str | None = None) -> "Session":
+    """Join a running session of this user.
+
+    Args:
+        session: Its id; None for $WORKBENCH_SESSION, else the newest.
+
+    Raises:
+        SessionError: None runs.
+
+    Example:
+        `session = wb.attach()`
+    """
+    from workbench.session.attach import attach as join
+
+    return join(session)
 
 
 def runs() -> "RunTable":

@@ -125,6 +125,10 @@ class Connection:
             raise SessionError(answer.message, hint=answer.hint or None)
         return answer
 
+    def hello(self) -> None:
+        """Ask a running host to say what it is; `Ready` comes to `coming_up`."""
+        self.send(Ask(request=0, action="hello"))
+
     def wait_closed(self, timeout_s: float) -> bool:
         """Wait until the host has hung up."""
         self._thread.join(timeout_s)

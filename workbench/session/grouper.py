@@ -11,6 +11,8 @@ from workbench.protocol.messages import Stream
 
 #: How long a line waits for the other ranks to print the same.
 GRACE_S = 0.015
+#: A half line or progress bar is replaced at most this often.
+PASSING_S = 0.1
 
 Source = tuple[int, Stream]
 
@@ -39,7 +41,6 @@ class _Lane:
     lines: deque[str] = field(default_factory=deque)
     counts: Counter[str] = field(default_factory=Counter)
     partial: str = ""
-    shown_partial: str = ""
     since_s: float = 0.0
 
     def add(self, text: str, now_s: float) -> None:
@@ -76,6 +77,8 @@ class Grouper:
     def __init__(self, ranks: tuple[int, ...]) -> None:
         self._ranks = ranks
         self._lanes: dict[Source, _Lane] = {}
+        self._shown: dict[Stream, str] = {}
+        self._shown_s: dict[Stream, float] = {}
 
     def add(self, rank: int, stream: Stream, text: str, now_s: float) -> None:
         """Take text of a rank."""
@@ -95,13 +98,18 @@ class Grouper:
             if final:
                 _complete(lanes)
             shown += self._whole_lines(stream, lanes, now_s, final=final)
-            shown += _passing(stream, lanes)
+            shown += self._passing(stream, lanes, now_s)
         return shown
 
     def wait_s(self, now_s: float) -> float | None:
         """Return when to ask again: None where nothing waits."""
-        since = [lane.since_s for lane in self._lanes.values() if lane.lines]
-        return max(0.0, min(since) + GRACE_S - now_s) if since else None
+        due = [s.since_s + GRACE_S for s in self._lanes.values() if s.lines]
+        due += [
+            self._shown_s.get(stream, 0.0) + PASSING_S
+            for (_, stream), lane in self._lanes.items()
+            if lane.partial.strip("\r") not in ("", self._shown.get(stream))
+        ]
+        return max(0.0, min(due) - now_s) if due else None
 
     def _whole_lines(
         self, stream: Stream, lanes: dict[int, _Lane], now_s: float, *, final: bool
@@ -121,6 +129,25 @@ class Grouper:
             for rank in ranks:
                 lanes[rank].pop()
             shown.append(Line(ranks=ranks, stream=stream, text=text))
+
+    def _passing(
+        self, stream: Stream, lanes: dict[int, _Lane], now_s: float
+    ) -> list[Line]:
+        """Return the half line to show now: one, however many ranks draw a bar.
+
+        It is the lowest rank's, under the ranks that show the same.
+        """
+        partials = {r: lane.partial.strip("\r") for r, lane in sorted(lanes.items())}
+        lowest = next((text for text in partials.values() if text), "")
+        if not lowest:
+            self._shown[stream] = ""
+            return []
+        too_early = now_s - self._shown_s.get(stream, 0.0) < PASSING_S
+        if lowest == self._shown.get(stream) or too_early:
+            return []
+        self._shown[stream], self._shown_s[stream] = lowest, now_s
+        ranks = tuple(rank for rank, text in partials.items() if text == lowest)
+        return [Line(ranks=ranks, stream=stream, text=lowest, passing=True)]
 
 
 def _choose(
@@ -147,17 +174,3 @@ def _complete(lanes: dict[int, _Lane]) -> None:
     for lane in lanes.values():
         if lane.partial.strip("\r"):
             lane.add("\n", 0.0)
-
-
-def _passing(stream: Stream, lanes: dict[int, _Lane]) -> list[Line]:
-    """Return the newest half lines, one for those that agree."""
-    by_text: dict[str, list[int]] = {}
-    for rank, lane in sorted(lanes.items()):
-        text = lane.partial.strip("\r")
-        if text and text != lane.shown_partial:
-            by_text.setdefault(text, []).append(rank)
-        lane.shown_partial = text
-    return [
-        Line(ranks=tuple(ranks), stream=stream, text=text, passing=True)
-        for text, ranks in by_text.items()
-    ]
