@@ -8,7 +8,7 @@ Gradients do not change in a single bit, because the same bytes come back.
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -377,7 +377,7 @@ def _storages(tensor: torch.Tensor) -> Iterator[torch.UntypedStorage]:
         yield tensor.untyped_storage()
 
 
-def _parts(tensor: Any) -> tuple[list[str], Any] | None:
+def _parts(tensor: Any) -> tuple[Sequence[str], Any] | None:
     """Return the names of the tensors that a tensor is made of, and what else it is."""
     if not is_traceable_wrapper_subclass(tensor):
         return None
