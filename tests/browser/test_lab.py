@@ -1,0 +1,50 @@
+"""The monitor in JupyterLab: it moves while a cell blocks the kernel."""
+
+import nbformat
+
+from tests.browser import tools
+from tests.browser.lab import open_notebook, run_all
+
+BLOCKING = [
+    "import time\n"
+    "import workbench as wb\n"
+    "from workbench.testing.replay import FakeSession\n"
+    "session = FakeSession()\n"
+    "run = session.begin(name='lab', num_ranks=2)\n"
+    "monitor = wb.monitor(session)\n"
+    "monitor",
+    "for step in range(1, 81):\n    session.step(step, 2)\n    time.sleep(0.1)",
+    "session.end()\nsession.close()",
+]
+
+
+def test_the_monitor_moves_while_a_cell_blocks(page, lab, notebooks):
+    open_notebook(page, lab, notebooks, BLOCKING)
+
+    run_all(page)
+    page.wait_for_selector(".wb-monitor canvas", state="attached", timeout=240_000)
+    states = [page.evaluate(tools.STATE)]
+    while states[-1]["panels"]["status"] == "running":
+        page.wait_for_timeout(250)
+        state = page.evaluate(tools.STATE)
+        if state["series"] != states[-1]["series"]:
+            states.append(state)
+
+    assert len(states) > 5
+    last = states[-1]["series"]["loss"]
+    assert last["x"] == list(range(1, 81))
+    for inked, colours in page.evaluate(tools.INK):
+        assert inked > 500
+        assert colours > 3
+
+
+def test_where_widgets_are_not_shown_the_run_is_told_in_words(page, lab, notebooks):
+    path = open_notebook(page, lab, notebooks, [BLOCKING[0], BLOCKING[2]])
+
+    run_all(page)
+    page.wait_for_selector(".wb-monitor", state="attached", timeout=240_000)
+    page.evaluate("jupyterapp.commands.execute('docmanager:save')")
+    page.wait_for_timeout(1000)
+
+    outputs = nbformat.read(path, 4).cells[0].outputs
+    assert any("run 'lab'" in output.data["text/plain"] for output in outputs)
