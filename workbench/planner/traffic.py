@@ -144,12 +144,14 @@ def _gradient_messages(numbers: ModelNumbers, case: Case) -> Iterator[Message]:
 def _gather_messages(numbers: ModelNumbers, case: Case) -> Iterator[Message]:
     """Yield FSDP2's gathers of weights and scatters of gradients.
 
-    Each micro-batch gathers every unit in its forward, resharded blocks once more in
-    its backward, and scatters each unit's gradients.
+    Each micro-batch gathers every unit in its forward and resharded blocks once more in
+    its backward; gradients are scattered each time or after the last (the profile).
     """
     per = numbers.profile.states[case.precision]
+    each_time = numbers.profile.reduces_each_microbatch
     for unit in units(numbers, case):
-        uses = where(case.fsdp > 1, unit.count, 0) * case.num_microbatches
+        sharded = where(case.fsdp > 1, unit.count, 0)
+        uses = sharded * case.num_microbatches
         reshards = (
             SHARD_RULE.reshard_root if unit.is_root else SHARD_RULE.reshard_blocks
         )
@@ -165,7 +167,7 @@ def _gather_messages(numbers: ModelNumbers, case: Case) -> Iterator[Message]:
             op="reduce_scatter",
             axis="fsdp",
             purpose="gradients",
-            count=uses,
+            count=uses if each_time else sharded,
             each=unit.padded * case.fsdp * per.reduce,
             hides="backward",
         )
