@@ -1,0 +1,98 @@
+import re
+
+import pytest
+
+from workbench.errors import StoreError
+from workbench.notebook.dashboard import Dashboard
+from workbench.notebook.runs import compare_run, run_table, write_report
+
+
+@pytest.fixture
+def finished(session, run):
+    for step in range(1, 6):
+        session.step(step, 2)
+    session.end()
+    return run
+
+
+def test_runs_are_listed_with_what_became_of_them(finished):
+    (row,) = run_table().rows
+
+    assert row["id"] == finished
+    assert (row["status"], row["ranks"], row["layout"]) == ("finished", "2", "dp 2")
+    assert float(row["loss"]) > 0
+
+
+def test_names_in_the_table_are_text(finished):
+    assert "&lt;b&gt;run&lt;/b&gt;" in run_table()._repr_html_()
+    assert "<b>" not in run_table()._repr_html_()
+
+
+def test_without_a_store_there_are_no_runs():
+    assert len(run_table()) == 0
+    assert "wb.launch(plan)" in str(run_table())
+
+
+def test_a_run_is_compared_with_its_plan(finished, plan):
+    comparison = compare_run(finished)
+
+    assert comparison.run == finished
+    assert comparison.line("memory.weights").measured == 4 * 2**20
+
+
+def test_a_run_without_a_plan_cannot_be_compared(session):
+    run = session.begin(name="bare", num_ranks=1)
+    session.end()
+
+    with pytest.raises(StoreError, match="without a plan"):
+        compare_run(run)
+
+
+def test_a_report_loads_nothing(finished, tmp_path):
+    text = write_report(finished, tmp_path / "deep" / "r.html").read_text()
+
+    assert not re.search(r'(src|href)="', text)
+    assert "default-src 'none'" in text
+
+
+def test_names_in_a_report_cannot_end_its_script(session, tmp_path):
+    session.begin(name="</script><script>alert(1)</script>", num_ranks=1)
+    session.end()
+
+    text = write_report(None, tmp_path / "r.html").read_text()
+
+    assert "<script>alert" not in text
+
+
+def test_reports_go_beside_the_store(finished, tmp_path):
+    assert write_report().parent == tmp_path / "home" / "reports"
+
+
+def test_a_report_holds_predicted_beside_measured(finished, tmp_path):
+    text = write_report(finished, tmp_path / "r.html").read_text()
+
+    assert "Predicted beside measured" in text
+    assert "dp = 2" in text
+
+
+def test_the_dashboard_shows_the_newest_run_and_then_the_chosen_one(finished, session):
+    newer = session.begin(name="newer", num_ranks=1)
+    session.end()
+    dashboard = Dashboard()
+    try:
+        assert dashboard._list.selected == newer
+        assert dashboard._monitor.run == newer
+
+        dashboard._list.selected = finished
+
+        assert dashboard._monitor.run == finished
+    finally:
+        dashboard.close()
+
+
+def test_a_dashboard_without_runs_says_so(tmp_path):
+    dashboard = Dashboard()
+    try:
+        assert "no runs yet" in dashboard._list.message
+    finally:
+        dashboard.close()
