@@ -184,3 +184,28 @@ def test_a_cut_frees_a_blocked_rank_and_names_where_it_was() -> None:
 
     assert (op, axis, still_in_flight) == ("all_reduce", "world", 0)
     assert took_s < 5  # milliseconds when idle; without the cut, half an hour
+
+
+def cut_then_rejoin(place: Place) -> tuple[float, int]:
+    """Train a step, lose the group, form it again: net and mesh go on."""
+    ranks = place.group.ranks(Layout(fsdp=2))
+    torch.manual_seed(0)
+    net = fully_shard(nn.Linear(8, 8), mesh=ranks.mesh)
+    net(torch.ones(2, 8)).sum().backward()
+    replica = DistributedDataParallel(nn.Linear(8, 8))
+    dist.barrier()
+
+    place.group.cut()
+    with pytest.raises(RuntimeError):
+        dist.barrier()
+    place.group.rejoin(generation=1)
+
+    net(torch.ones(2, 8)).sum().backward()
+    x = torch.ones(1)
+    dist.all_reduce(x, group=ranks.mesh.get_group("fsdp"))
+    replica(torch.ones(2, 8)).sum().backward()
+    return x.item(), place.group.generation
+
+
+def test_a_group_formed_again_serves_the_old_mesh_and_net() -> None:
+    assert run_ranks(cut_then_rejoin) == [(2.0, 1)] * 2

@@ -1,6 +1,7 @@
 """The ranks' group: formed over a store outside the ranks, cut, formed again."""
 
 import gc
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -64,6 +65,7 @@ class RankGroup:
         self._connections = Connections(store_port=store_address[1])
         self._phase = "cell"
         self._groups: list[WrappedGroup] = []
+        self._vacant: deque[WrappedGroup] = deque()
         self._meshes: dict[MeshKey, DeviceMesh] = {}
         self._layouts: dict[MeshKey, Layout] = {}
 
@@ -111,10 +113,13 @@ class RankGroup:
     def rejoin(self, *, generation: int) -> None:
         """Form the group again after a cut, at the same rank and size.
 
-        The groups of every mesh asked for so far are made again in the same order and
-        so under the same names: meshes, DTensors and nets that hold them live on.
+        The default group and those of every mesh asked for so far are made again, in
+        the same order, and take their old objects' places: meshes, DTensors and nets
+        that hold them live on. Groups that a person made must be made again.
         """
+        old = self._groups[:1] + [g for g in self._groups[1:] if g.is_axis]
         self.close()
+        self._vacant.extend(old)
         self._connections = Connections(store_port=self._store_address[1])
         self._join(generation)
 
@@ -152,12 +157,16 @@ class RankGroup:
             interface=self._interface,
         )
         self._connections.learn(before)
-        wrapped = WrappedGroup(
-            inner,
-            backend=self.backend,
-            observers=self._observers,
-            phase=lambda: self._phase,
-        )
+        if self._vacant:
+            wrapped = self._vacant.popleft()
+            wrapped.adopt(inner)
+        else:
+            wrapped = WrappedGroup(
+                inner,
+                backend=self.backend,
+                observers=self._observers,
+                phase=lambda: self._phase,
+            )
         self._groups.append(wrapped)
         return wrapped
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import FakeProcessGroup
 from torch.distributed.distributed_c10d import GroupName
 
 from workbench.collectives.call import Call, Observer
@@ -18,8 +19,21 @@ from workbench.collectives.methods import METHODS, Payload
 from workbench.collectives.work import ObservedWork
 from workbench.planner.backend import sent_bytes
 
+_CUSTOM = dist.ProcessGroup.BackendType.CUSTOM
+
 #: Described axis groups carry this before the axis name, as torch's own meshes do.
 MESH_PREFIX = "mesh_"
+
+
+def _placeholder(inner: dist.ProcessGroup) -> Any:
+    """Make the backend that torch finds registered: it refuses every call.
+
+    Torch asks a group for the backend of a device, but must send nothing past us.
+    """
+    kind: Any = FakeProcessGroup  # torch's stubs leave its options out
+    options = kind.Options()
+    options.error_on_collective = True
+    return kind._create_internal(inner.rank(), inner.size(), options)
 
 
 def _observed(name: str) -> Callable[..., dist.Work]:
@@ -56,27 +70,27 @@ class WrappedGroup(dist.ProcessGroup):
     ) -> None:
         # Torch's stubs know only the form with a store.
         super().__init__(inner.rank(), inner.size())  # type: ignore[call-arg]
-        self.inner = inner
         self.backend = backend
         self._observers = tuple(observers)
         self._phase = phase
-        self._seq = 0
         self._name = ""
         self._desc = ""
         self._running: deque[ObservedWork] = deque()
-        kind = (
-            dist.ProcessGroup.BackendType.NCCL
-            if backend == "nccl"
-            else dist.ProcessGroup.BackendType.GLOO
-        )
+        placeholder = _placeholder(inner)
         for device in inner._device_types:
-            on_gloo = device.type == "cpu"
-            self._register_backend(
-                device,
-                dist.ProcessGroup.BackendType.GLOO if on_gloo else kind,
-                inner._get_backend(device),
-            )
-        self._set_default_backend(kind)
+            self._register_backend(device, _CUSTOM, placeholder)
+        self._set_default_backend(_CUSTOM)
+        self.adopt(inner)
+
+    def adopt(self, inner: dist.ProcessGroup) -> None:
+        """Let another real group do the work from now on.
+
+        Nets, meshes and torch's own code hold this object, so they live on when the
+        ranks form their group again.
+        """
+        self.inner = inner
+        self._seq = 0
+        self._running.clear()
 
     # Calls ------------------------------------------------------------------------
 
@@ -140,6 +154,11 @@ class WrappedGroup(dist.ProcessGroup):
         if self._desc.startswith(MESH_PREFIX):
             return self._desc.removeprefix(MESH_PREFIX)
         return "world"
+
+    @property
+    def is_axis(self) -> bool:
+        """Whether this group lies along an axis of a layout's mesh."""
+        return self._desc.startswith(MESH_PREFIX)
 
     # Data-moving methods: one line each so that a search finds them -----------------
 
@@ -216,8 +235,8 @@ class WrappedGroup(dist.ProcessGroup):
         return self._desc
 
     def getBackendName(self) -> str:  # noqa: N802
-        """Return the real backend's name."""
-        return self.backend
+        """Return a name of our own: by "gloo" DDP takes the backend for torch's."""
+        return "workbench"
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Set the timeout of later calls."""

@@ -53,19 +53,22 @@ class MemorySampler:
     def _sample(self) -> dict[str, Any]:
         """Watch the heap for one interval and return what it showed."""
         until_s = time.monotonic() + self._interval_s
-        peak = live = self._heap.live_bytes()
-        while time.monotonic() < until_s:
-            if self._stopping.wait(_PEAK_INTERVAL_S):
-                break
-            live = self._heap.live_bytes()
-            if live is not None and peak is not None:
-                peak = max(peak, live)
-        self.peak_bytes = max(self.peak_bytes, peak or 0)
+        live = self._look()
+        interval_peak = live
+        while time.monotonic() < until_s and not self._stopping.wait(_PEAK_INTERVAL_S):
+            live = self._look()
+            interval_peak = max(interval_peak, live)
         device = device_memory()
         return {
-            "heap_bytes": live,
-            "heap_peak_bytes": peak,
+            "heap_bytes": live or None,
+            "heap_peak_bytes": interval_peak or None,
             "rss_bytes": rss_bytes(),
             "device_bytes": None if device is None else device.live_bytes,
             "device_peak_bytes": None if device is None else device.peak_bytes,
         }
+
+    def _look(self) -> int:
+        """Return the live heap, 0 where it cannot be read, and keep the highest."""
+        live = self._heap.live_bytes() or 0
+        self.peak_bytes = max(self.peak_bytes, live)
+        return live
