@@ -34,6 +34,7 @@ from workbench.strategies.movement.move import (
     repartition,
     scatter,
 )
+from workbench.strategies.movement.rows import exchange_counts, exchange_rows
 
 __all__ = [
     "Box",
@@ -42,6 +43,8 @@ __all__ = [
     "all_sum_reduce",
     "balanced_sizes",
     "broadcast",
+    "exchange_counts",
+    "exchange_rows",
     "gather",
     "halo_exchange",
     "move",

@@ -10,6 +10,7 @@ To split a net: `split(net, DECODER_RULES, mesh["tp"], sequence=layout.sp)`, the
 last backward of a step, and `whole_logits` where somebody wants to see them.
 """
 
+from workbench.strategies.pieces import local
 from workbench.strategies.tensor.edges import Edges
 from workbench.strategies.tensor.loss import split_cross_entropy, whole_logits
 from workbench.strategies.tensor.modules import (
@@ -18,7 +19,6 @@ from workbench.strategies.tensor.modules import (
     SplitEmbedding,
     WholeLayerNorm,
     WholeRMSNorm,
-    local,
 )
 from workbench.strategies.tensor.rules import (
     DECODER_RULES,

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 from workbench.strategies import movement
+from workbench.strategies.pieces import piece_sizes
 
 
 def split_cross_entropy(
@@ -76,7 +77,5 @@ def whole_logits(
     logits: torch.Tensor, *, vocab_size: int, group: dist.ProcessGroup
 ) -> torch.Tensor:
     """Gather logits [.., v] to [.., V] on every rank, for people and for sampling."""
-    size = group.size()
-    chunk = -(-vocab_size // size)
-    sizes = tuple(max(0, min(chunk, vocab_size - rank * chunk)) for rank in range(size))
+    sizes = piece_sizes(vocab_size, group.size())
     return movement.all_gather(logits, dim=-1, sizes=sizes, group=group)

@@ -7,48 +7,13 @@ from typing import Any, TypeVar
 
 import torch
 from torch import nn
-from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
+from torch.distributed.tensor import Placement, Replicate, Shard
 from torch.nn import functional
 
 from workbench.errors import LayoutError
 from workbench.strategies.layers import Positions
+from workbench.strategies.pieces import distributed, local, piece_span
 from workbench.strategies.tensor.edges import Edges, sum_copies
-
-
-def local(tensor: torch.Tensor) -> torch.Tensor:
-    """Return this rank's part of a parameter, differentiably."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
-
-
-def distributed(
-    whole: nn.Parameter, edges: Edges, placement: Placement
-) -> nn.Parameter:
-    """Keep this rank's part of a parameter that all ranks hold alike; sends nothing.
-
-    Pieces follow `torch.chunk`: the last ranks may hold fewer rows, or none.
-    """
-    value = whole.detach()
-    if isinstance(placement, Shard):
-        size, rank = edges.group.size(), edges.group.rank()
-        chunk = -(-value.shape[placement.dim] // size)
-        start = min(rank * chunk, value.shape[placement.dim])
-        stop = min(start + chunk, value.shape[placement.dim])
-        # A copy, lest the piece keep the whole alive.
-        value = value.narrow(placement.dim, start, stop - start).clone(
-            memory_format=torch.contiguous_format
-        )
-    return nn.Parameter(
-        DTensor.from_local(
-            value,
-            edges.mesh,
-            [placement],
-            run_check=False,
-            shape=whole.shape,
-            stride=whole.stride(),
-        ),
-        requires_grad=whole.requires_grad,
-    )
-
 
 TwinType = TypeVar("TwinType", bound="Twin")
 
@@ -84,7 +49,7 @@ class Twin(nn.Module):
         object.__setattr__(twin, "edges", edges)
         for name, parameter in original.named_parameters(recurse=False):
             placement = cls.placements.get(name, Replicate())
-            twin._parameters[name] = distributed(parameter, edges, placement)
+            twin._parameters[name] = distributed(parameter, edges.mesh, placement)
         return twin
 
 
@@ -119,10 +84,9 @@ class SplitEmbedding(Twin, nn.Embedding):
     def forward(self, tokens_BT: torch.Tensor) -> torch.Tensor:
         """[B, T] token numbers -> [B, T, D] on every rank: one all-reduce of it."""
         weight_vD = local(self.weight)
-        first = self.edges.group.rank() * -(
-            -self.num_embeddings // self.edges.group.size()
-        )
-        mine = (tokens_BT >= first) & (tokens_BT < first + weight_vD.shape[0])
+        group = self.edges.group
+        first, end = piece_span(self.num_embeddings, group.size(), group.rank())
+        mine = (tokens_BT >= first) & (tokens_BT < end)
         if weight_vD.shape[0] == 0:
             # Nothing to look up, yet the backward must reach the parameter.
             share = weight_vD.sum() * tokens_BT.new_zeros(
@@ -131,7 +95,7 @@ class SplitEmbedding(Twin, nn.Embedding):
         else:
             rows = functional.embedding((tokens_BT - first) * mine, weight_vD)
             share = rows * mine.unsqueeze(-1)
-        return sum_copies(share, self.edges.group)
+        return sum_copies(share, group)
 
 
 class WholePositions(Twin, Positions):

@@ -12,6 +12,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from workbench.errors import LayoutError
 from workbench.strategies.layers import Positions
+from workbench.strategies.pieces import local
 from workbench.strategies.tensor.edges import Edges
 from workbench.strategies.tensor.modules import (
     ColumnLinear,
@@ -21,7 +22,6 @@ from workbench.strategies.tensor.modules import (
     WholeLayerNorm,
     WholePositions,
     WholeRMSNorm,
-    local,
 )
 
 #: "enter": the module's input becomes whole; "cut": its output is cut by tokens where
