@@ -209,14 +209,17 @@ class RunStore:
             after_seq = chunk[-1]["seq"]
 
     def newest_metrics(self, run: str) -> dict[str, Any]:
-        """Return the newest metrics that the run's last step reported; {} without."""
+        """Return the newest value of each metric that the last reports hold."""
         with self._lock:
-            row = self._db.execute(
+            rows = self._db.execute(
                 "SELECT payload FROM events WHERE run = ? AND kind = 'metric'"
-                " ORDER BY seq DESC LIMIT 1",
+                " ORDER BY seq DESC LIMIT 10",
                 [run],
-            ).fetchone()
-        return {} if row is None else dict(json.loads(row["payload"]))
+            ).fetchall()
+        newest: dict[str, Any] = {}
+        for row in reversed(rows):
+            newest |= json.loads(row["payload"])
+        return newest
 
     def _chunk(self, run: str, kind: Kind | None, after_seq: int) -> list[sqlite3.Row]:
         of_kind = "" if kind is None else "AND kind = :kind"

@@ -136,3 +136,10 @@ def test_an_unknown_run_is_refused_with_the_newest_ids(store):
 
 def test_the_store_is_private(store):
     assert store.path.stat().st_mode & 0o077 == 0
+
+
+def test_the_newest_metrics_are_put_together_from_the_last_reports(store, metric):
+    store.add_events([metric(1, loss=3.0), metric(2, loss=2.0), metric(2, val_loss=5)])
+
+    assert store.newest_metrics("r") == {"step": 2, "loss": 2.0, "val_loss": 5}
+    assert store.newest_metrics("other") == {}
