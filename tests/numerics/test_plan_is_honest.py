@@ -1,6 +1,6 @@
 """What was planned without torch is what ranks then hold and send.
 
-Each layout runs once on two ranks; the tests share what was measured there.
+All layouts run on the same two ranks, once; the tests share what was measured there.
 """
 
 import gc
@@ -13,6 +13,8 @@ from functools import cache
 
 import pytest
 import torch
+import torch._dynamo  # loaded by fully_shard: once here rather than on each rank
+import torch.distributed.fsdp
 
 from workbench.layout import Layout
 from workbench.model import ModelSpec, model
@@ -26,13 +28,16 @@ from workbench.testing.ranks import Place, run_ranks
 SMALL = {"num_layers": 3, "vocab_size": 250}
 #: name: model family, its numbers, layout, global batch. 250 rows leave uneven shards.
 CASES = {
-    "dp": ("gpt", SMALL, {"dp": 2}, 16),
-    "fsdp": ("gpt", SMALL, {"fsdp": 2}, 16),
-    "fsdp uneven": ("gpt", {**SMALL, "vocab_size": 251, "tied": True}, {"fsdp": 2}, 16),
-    "dp in parts": ("llama", SMALL, {"dp": 2, "num_microbatches": 2}, 16),
-    "fsdp in parts": ("llama", SMALL, {"fsdp": 2, "num_microbatches": 2}, 16),
+    "dp": ("gpt", SMALL, {"dp": 2}, 32),
+    "fsdp": ("gpt", SMALL, {"fsdp": 2}, 32),
+    "fsdp uneven": ("gpt", {**SMALL, "vocab_size": 251, "tied": True}, {"fsdp": 2}, 32),
+    "dp in parts": ("llama", SMALL, {"dp": 2, "num_microbatches": 2}, 32),
+    "fsdp in parts": ("llama", SMALL, {"fsdp": 2, "num_microbatches": 2}, 32),
 }
 NUM_STEPS = 2
+
+# About ten seconds on two idle cores; longer beside other jobs.
+pytestmark = pytest.mark.timeout(240)
 
 
 def planned_elsewhere(name: str) -> Plan:
@@ -56,17 +61,27 @@ def planned_elsewhere(name: str) -> Plan:
     return Plan.from_json(done.stdout)
 
 
+def train_all(place: Place) -> dict[str, dict]:
+    """Train each case on this rank, after loading what torch loads at first use."""
+    results = {}
+    tiny = model("gpt", hidden=8, num_heads=2, num_layers=1)
+    for name, (family, numbers, layout, batch) in CASES.items():
+        steps(place, tiny, Layout(**layout), 8)
+        spec = model(family, **numbers)
+        results[name] = train(place, spec, Layout(**layout), batch)
+    return results
+
+
 def train(place: Place, spec: ModelSpec, layout: Layout, batch: int) -> dict:
     """Train a few steps; return state bytes, traffic per step and the heap's peak."""
-    steps(place, model(spec.family, hidden=8, num_heads=2, num_layers=1), layout, 8)
     gc.collect()
     before, base = place.group.accounting.snapshot(), heap_bytes()
     watch = HeapWatch()
     strategy = steps(place, spec, layout, batch)
     peak = watch.stop() - base
     traffic = {}
-    for (phase, op, axis), now in place.group.accounting.snapshot().items():
-        old = before.get((phase, op, axis))
+    for (_, op, axis), now in place.group.accounting.snapshot().items():
+        old = before.get((_, op, axis))
         count, payload, sent = (
             (getattr(now, field) - (getattr(old, field) if old else 0)) / NUM_STEPS
             for field in ("count", "payload_bytes", "sent_bytes")
@@ -77,7 +92,7 @@ def train(place: Place, spec: ModelSpec, layout: Layout, batch: int) -> dict:
 
 
 def steps(place: Place, spec: ModelSpec, layout: Layout, batch: int):
-    """Build a net and train it; the first call loads what torch loads at first use."""
+    """Build a net, train it and return its strategy."""
     ranks = place.group.ranks(layout, run="", device=torch.device("cpu"))
     with torch.device("meta"):
         net = build(spec)
@@ -112,18 +127,19 @@ class HeapWatch:
 
 
 @cache
+def measured() -> list[dict[str, dict]]:
+    return run_ranks(train_all, num_ranks=2, timeout_s=200)
+
+
 def both(name: str) -> tuple[Plan, list[dict]]:
-    family, numbers, layout, batch = CASES[name]
-    plan = planned_elsewhere(name)
-    job = (model(family, **numbers), Layout(**layout), batch)
-    return plan, run_ranks(train, *job, num_ranks=2)
+    return planned_elsewhere(name), [rank[name] for rank in measured()]
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_states_are_the_tensors_bytes(name):
-    plan, measured = both(name)
+    plan, ranks = both(name)
 
-    for entry, rank in zip(plan.memory, measured, strict=True):
+    for entry, rank in zip(plan.memory, ranks, strict=True):
         assert entry.by_category["weights"] == rank["states"].weights
         assert entry.by_category["gradients"] == rank["states"].gradients
         assert entry.by_category["optimizer"] == rank["states"].optimizer
@@ -131,7 +147,7 @@ def test_states_are_the_tensors_bytes(name):
 
 @pytest.mark.parametrize("name", CASES)
 def test_traffic_is_what_the_group_counted(name):
-    plan, measured = both(name)
+    plan, ranks = both(name)
     planned: dict[tuple[str, str], tuple[float, ...]] = {}
     for comm in plan.comm:
         old = planned.get((comm.op, comm.axis), (0, 0, 0))
@@ -140,14 +156,15 @@ def test_traffic_is_what_the_group_counted(name):
             a + b for a, b in zip(old, new, strict=True)
         )
 
-    for rank in measured:
+    for rank in ranks:
         assert rank["traffic"] == planned
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_peak_of_the_heap_is_within_ten_percent(name):
-    plan, measured = both(name)
+    plan, ranks = both(name)
 
-    # The issue's own bound. Measured over six nets: -4.0 to +1.5 percent.
-    for entry, rank in zip(plan.memory, measured, strict=True):
+    # The issue's own bound. First nets of a process: -4.0 to +1.5 percent; later ones
+    # find 2 to 4 MB of buffers of torch and gloo made already.
+    for entry, rank in zip(plan.memory, ranks, strict=True):
         assert entry.peak_bytes == pytest.approx(rank["peak"], rel=0.1)

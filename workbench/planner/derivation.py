@@ -1,6 +1,7 @@
 """The working of every figure of a plan: formula, numbers, source."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from workbench.hardware import ClusterSpec, Constant
 from workbench.planner.activations import in_flight, kept_bytes, saved_bytes
@@ -14,21 +15,31 @@ from workbench.units import bytes_text, count_text, seconds_text
 _MEMORY_SOURCE = "planner.memory, after planner.md 3.2 to 3.5"
 
 
+@dataclass(frozen=True, kw_only=True)
+class WorstRank:
+    """The rank with the highest peak, and where it lies."""
+
+    memory: MemoryPlan
+    stage: int
+    shard: int
+
+
 def derive(
     numbers: ModelNumbers,
     case: Case,
     hardware: ClusterSpec,
-    by_rank: tuple[MemoryPlan, ...],
+    worst: WorstRank,
     seconds: Seconds,
     time: StepTime,
     mfu: float,
 ) -> Mapping[str, tuple[Step, ...]]:
-    """Return the derivation of each figure, by name."""
-    found = dict(_states(numbers, case, by_rank[0]))
-    found["memory.activations"] = tuple(_activations(numbers, case))
-    found["memory.buffers"] = _sum_of(by_rank[0], "buffers", _BUFFERS)
-    found["memory.workspace"] = _sum_of(by_rank[0], "workspace", _WORKSPACE)
-    found["memory.peak"] = _peak(by_rank)
+    """Return the derivation of each figure, by name; memory is the worst rank's."""
+    held_by = replace(case, stage=worst.stage, shard=worst.shard)
+    found = dict(_states(numbers, held_by, worst.memory))
+    found["memory.activations"] = tuple(_activations(numbers, held_by))
+    found["memory.buffers"] = _sum_of(worst.memory, "buffers", _BUFFERS)
+    found["memory.workspace"] = _sum_of(worst.memory, "workspace", _WORKSPACE)
+    found["memory.peak"] = _peak(worst.memory)
     for timed in seconds.timed:
         if timed.message.count:
             name = f"comm.{timed.message.op}.{timed.message.axis}"
@@ -88,12 +99,13 @@ def _activations(numbers: ModelNumbers, case: Case) -> Iterator[Step]:
 
 
 _BUFFERS = (
-    "padding of shards + whole weights of gathered units + casts of whole weights",
-    "planner.md 3.2",
+    "padding of shards + casts + most of: whole weights and gradients of gathered units",
+    "planner.memory, after planner.md 3.2",
 )
 _WORKSPACE = (
-    "largest of: gradients of the logits; a block's output and widest gradient",
-    "planner.md 3.5",
+    "fixed buffers + most of: gradients of the logits; the head's gradient; a layer's "
+    "output, widest and weight gradient",
+    "planner.memory, after planner.md 3.5",
 )
 
 
@@ -109,8 +121,7 @@ def _sum_of(first: MemoryPlan, name: str, what: tuple[str, str]) -> tuple[Step, 
     )
 
 
-def _peak(by_rank: tuple[MemoryPlan, ...]) -> tuple[Step, ...]:
-    worst = max(by_rank, key=lambda m: m.peak_bytes)
+def _peak(worst: MemoryPlan) -> tuple[Step, ...]:
     parts = " + ".join(
         f"{name} {bytes_text(size)}" for name, size in worst.by_category.items() if size
     )

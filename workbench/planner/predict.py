@@ -16,7 +16,7 @@ from workbench.planner.contract import (
     Plan,
     StepTime,
 )
-from workbench.planner.derivation import derive
+from workbench.planner.derivation import WorstRank, derive
 from workbench.planner.memory import Memory, memory
 from workbench.planner.numbers import ModelNumbers, model_numbers
 from workbench.planner.profiles import profile as named_profile
@@ -81,8 +81,17 @@ def plan(
         hfu=mfu * seconds.hardware_flops / seconds.model_flops,
         fits=not reasons,
         reasons=reasons,
-        explanations=derive(numbers, case, hardware, by_rank, seconds, time, mfu),
+        explanations=derive(
+            numbers, case, hardware, _worst(layout, by_rank), seconds, time, mfu
+        ),
     )
+
+
+def _worst(layout: Layout, by_rank: tuple[MemoryPlan, ...]) -> WorstRank:
+    """Return the rank with the highest peak, its memory and its place."""
+    worst = max(by_rank, key=lambda m: m.peak_bytes)
+    place = layout.coordinates(worst.rank)
+    return WorstRank(memory=worst, stage=place[Axis.PP], shard=place[Axis.FSDP])
 
 
 def slowest_stage(
