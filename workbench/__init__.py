@@ -17,6 +17,7 @@ from workbench.model import ModelSpec
 if TYPE_CHECKING:
     from workbench.notebook.follow import HasFeed
     from workbench.notebook.monitor import LiveMonitor
+    from workbench.notebook.report import Report
     from workbench.notebook.runs import RunTable
     from workbench.planner import Plan
     from workbench.planner.compare import Comparison
@@ -245,8 +246,10 @@ def compare(run: str | None = None) -> "Comparison":
     return compare_run(run)
 
 
-def report(run: str | None = None, path: str | Path | None = None) -> Path:
-    """Write a run as one HTML file that opens anywhere, offline, and return its path.
+def report(run: str | None = None, path: str | Path | None = None) -> "Report":
+    """Write a run as one HTML file that opens anywhere, offline, and sum it up.
+
+    The result shows itself as a table, and is a path to the file.
 
     Args:
         run: Its id; the newest run by default.
@@ -258,9 +261,9 @@ def report(run: str | None = None, path: str | Path | None = None) -> Path:
     Example:
         `wb.report(session.run, "quickstart.html")`
     """
-    from workbench.notebook.runs import write_report
+    from workbench.notebook.report import make_report
 
-    return write_report(run, path)
+    return make_report(run, path)
 
 
 def load_ipython_extension(shell: Any) -> None:

@@ -66,6 +66,7 @@ def command(notebook: Path, output: Path | None, timeout: int) -> None:
     client = _LiveClient(
         loaded,
         timeout=timeout,
+        coalesce_streams=True,
         kernel_name="python3",
         resources={"metadata": {"path": str(notebook.parent)}},
     )

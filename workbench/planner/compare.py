@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from workbench.planner.contract import Plan
+from workbench.planner.contract import Plan, TextTable
 from workbench.planner.tables import html_table, text_table
 from workbench.telemetry.derive import Measured, MeasuredComm
 from workbench.units import bytes_text, seconds_text
@@ -46,7 +46,7 @@ class Line:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class Comparison(TextTable):
     """All figures of one run beside its plan; shows itself as a table."""
 
     run: str

@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from workbench.errors import PlanError
 from workbench.hardware import ClusterSpec
@@ -102,8 +102,16 @@ class Step:
     source: str
 
 
+class TextTable:
+    """What shows itself as its text where a notebook has no HTML."""
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: FBT001
+        """Print as `str` does (IPython's protocol)."""
+        printer.text("..." if cycle else str(self))
+
+
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class Plan(TextTable):
     """A layout judged on a model and hardware.
 
     Args:
@@ -190,7 +198,7 @@ class Plan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Explanation:
+class Explanation(TextTable):
     """How one figure of a plan came about; shows itself as a table."""
 
     name: str
