@@ -56,7 +56,7 @@ def run_split(
     net = whole_net(family)
     edges = tensor.split(net, tensor.DECODER_RULES, mesh, sequence=sequence)
     inputs, targets = batch()
-    with place.group.phase("step"):
+    with place.group.phase(f"{family} {sequence} step"):
         logits = net(inputs)
         losses = tensor.split_cross_entropy(
             logits.flatten(0, 1),
@@ -65,7 +65,7 @@ def run_split(
             group=edges.group,
         )
         losses.sum().backward()
-    with place.group.phase("partial"):
+    with place.group.phase(f"{family} {sequence} partial"):
         partial = tensor.partial_parameters(net)
         tensor.sum_partial_gradients(partial, edges.group)
     whole = tensor.whole_logits(
@@ -94,45 +94,50 @@ def observed(
     for name, parameter in net.named_parameters():
         assert parameter.grad is not None
         gaps[name] = (gradients[name] - parameter.grad).abs().max().item()
-    table = {
-        (phase, op): (traffic.count, traffic.payload_bytes)
-        for (phase, op, axis), traffic in place.group.accounting.snapshot().items()
-        if axis == "tp"
-    }
     return (
         (logits - expected).abs().max().item(),
         (losses - expected_losses).abs().max().item(),
         gaps,
-        table,
+        counted(place, f"{family} {sequence} "),
     )
 
 
-CASES = [
-    (family, degree, sequence)
-    for family in ("gpt", "llama")
-    for degree in (2, 4)
-    for sequence in (False, True)
-]
+def counted(place: Place, prefix: str) -> dict[tuple[str, str], tuple[int, int]]:
+    return {
+        (phase.removeprefix(prefix), op): (traffic.count, traffic.payload_bytes)
+        for (phase, op, axis), traffic in place.group.accounting.snapshot().items()
+        if axis == "tp" and phase.startswith(prefix)
+    }
 
 
-@pytest.fixture(scope="module", params=CASES, ids=str)
-def result(request: pytest.FixtureRequest) -> Any:
-    family, degree, sequence = request.param
-    return request.param, run_ranks(observed, family, sequence, num_ranks=degree)
+CASES = [(family, seq) for family in ("gpt", "llama") for seq in (False, True)]
 
 
-def test_logits_losses_and_gradients_equal_the_whole_net(result: Any) -> None:
-    _, results = result
+def all_cases(place: Place) -> list[Any]:
+    return [observed(place, *case) for case in CASES]
 
-    for logits_gap, losses_gap, gaps, _ in results:
+
+@pytest.fixture(scope="module", params=[2, 4])
+def results(request: pytest.FixtureRequest) -> list[Any]:
+    return run_ranks(all_cases, num_ranks=request.param)
+
+
+@pytest.mark.parametrize("index", range(len(CASES)), ids=[str(case) for case in CASES])
+def test_logits_losses_and_gradients_equal_the_whole_net(
+    results: list[Any], index: int
+) -> None:
+    for result in results:
+        logits_gap, losses_gap, gaps, _ = result[index]
         # Double precision: sums in another order, nothing else.
         assert logits_gap < 1e-12
         assert losses_gap < 1e-12
         assert max(gaps.values()) < 1e-12, gaps
 
 
-def test_traffic_is_the_closed_form(result: Any) -> None:
-    (family, degree, sequence), results = result
+@pytest.mark.parametrize("index", range(len(CASES)), ids=[str(case) for case in CASES])
+def test_traffic_is_the_closed_form(results: list[Any], index: int) -> None:
+    family, sequence = CASES[index]
+    degree = len(results)
     tokens = BATCH * TOKENS
     activation = 8 * tokens * HIDDEN
     scalars = 8 * 3 * tokens
@@ -159,11 +164,8 @@ def test_traffic_is_the_closed_form(result: Any) -> None:
             ("partial", "all_reduce"): (1, 8 * partial_elements),
         }
 
-    for *_, table in results:
-        steps = {
-            key: value for key, value in table.items() if key[0] in ("step", "partial")
-        }
-        assert steps == expected
+    for result in results:
+        assert result[index][-1] == expected
 
 
 def shares(place: Place) -> dict[str, tuple[int, ...]]:
