@@ -6,6 +6,7 @@ as torch's own allocator error, which a program can catch and survive.
 """
 
 import ctypes
+import importlib
 import resource
 from pathlib import Path
 
@@ -37,6 +38,8 @@ def enforce(cap_bytes: int) -> int:
         share = cap_bytes / torch.cuda.get_device_properties(0).total_memory
         torch.cuda.set_per_process_memory_fraction(min(1.0, share))
         return cap_bytes
+    # Every torch optimizer imports it when made; modules are no part of the training.
+    importlib.import_module("torch._dynamo")
     ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _BLOCK_BYTES)
     limit_bytes = status_bytes("VmData") + cap_bytes
     _, hard_bytes = resource.getrlimit(resource.RLIMIT_DATA)

@@ -102,9 +102,7 @@ def test_gradients_of_12_layers_equal_autograd_bit_for_bit(dtype, every) -> None
     for number, part in enumerate(parts):
         loss_of(parts)(plain(part), number).backward()
 
-    streamed = Streamed(
-        units(net(12, dtype)), CPU, streaming(checkpoint_every=every)
-    )
+    streamed = Streamed(units(net(12, dtype)), CPU, streaming(checkpoint_every=every))
     streamed.forward_backward(parts, loss_of(parts))
 
     gradients = streamed.gradients()
