@@ -18,7 +18,7 @@ const wbBuffers = wbData.buffers.map((text) => {
 });
 let wbListener = () => {};
 const wbModel = {
-	get: () => wbData.message.panels,
+	get: (name) => (name === "start" ? wbData.message.panels : false),
 	on(_, listener) { wbListener = listener; },
 	off() {},
 	send() { wbListener(wbData.message, wbBuffers); },

@@ -3,7 +3,7 @@
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from workbench_widgets import Monitor
 from workbench_widgets.payloads import MonitorUpdate
@@ -13,6 +13,14 @@ from workbench.notebook.follow import Follower, HasFeed
 
 #: Seconds between two updates of words and bars; points are sent as they come.
 _PANELS_S = 0.5
+
+
+@runtime_checkable
+class CanStop(Protocol):
+    """A session: its owner may stop the cell that its ranks run."""
+
+    def interrupt(self) -> object:
+        """Stop the running cell."""
 
 
 class LiveMonitor:
@@ -33,7 +41,8 @@ class LiveMonitor:
         self._drawn_s = 0.0
         self._lock = threading.RLock()
         #: The widget alone, to be put beside others.
-        self.widget = Monitor(self._snapshot, self._text)
+        stop = target.interrupt if isinstance(target, CanStop) else None
+        self.widget = Monitor(self._snapshot, self._text, stop)
         self._follower.start(self._changed)
 
     @property

@@ -147,9 +147,17 @@ class Picture:
         """Exact traffic per rank; complete only where events were folded."""
         return self._traffic
 
-    def changes(self) -> dict[str, Any]:
-        """Return what happened since the last call, as JSON, for `apply`."""
+    def changes(self, *, full: bool = True) -> dict[str, Any]:
+        """Return what happened since the last call, as JSON, for `apply`.
+
+        Args:
+            full: Whether figures of ranks and collectives, which are words and bars,
+                are told now; points always are.
+        """
         dirty, self._dirty = self._dirty, _Dirty()
+        if not full:
+            self._dirty.ranks, self._dirty.comm = dirty.ranks, dirty.comm
+            dirty.ranks, dirty.comm = set(), False
         if dirty.comm:
             self.comm = self._traffic.rows()
         return {

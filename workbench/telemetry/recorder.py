@@ -26,8 +26,9 @@ Subscriber = Callable[[dict[str, Any]], None]
 TICK_S = 0.1
 #: Seconds between two commits. With the tick, well under the promised second.
 COMMIT_S = 0.5
-#: Seconds after which a run without news is published all the same (a heartbeat).
-HEARTBEAT_S = 1.0
+#: Seconds between two tellings of what is words and bars, and of being alive; points are
+#: told each tick.
+FULL_S = 0.5
 #: Bytes of batches waiting for the thread, and events waiting for a full disk.
 MAX_PENDING_BYTES = 64 << 20
 MAX_UNWRITTEN = 200_000
@@ -58,7 +59,7 @@ class Recorder:
         self._runs: dict[str, Run] = {}
         self._subscribers: list[Subscriber] = []
         self._seq = 0
-        self._committed_s = self._published_s = time.monotonic()
+        self._committed_s = self._full_s = time.monotonic()
         self._closing = threading.Event()
         self._thread = threading.Thread(
             target=self._work, name="workbench-recorder", daemon=True
@@ -153,7 +154,7 @@ class Recorder:
 
     def flush(self) -> None:
         """Write and publish all that was added until now."""
-        self._take_in()
+        self._take_in(full=True)
         self._write()
 
     def close(self) -> None:
@@ -196,11 +197,11 @@ class Recorder:
 
     def _work(self) -> None:
         while not self._closing.wait(TICK_S):
-            self._take_in()
+            self._take_in(full=time.monotonic() - self._full_s >= FULL_S)
             if time.monotonic() - self._committed_s >= COMMIT_S:
                 self._write()
 
-    def _take_in(self) -> None:
+    def _take_in(self, *, full: bool) -> None:
         """Fold what came in into the pictures and publish the changes."""
         with self._writing:
             batches, refused = self._take_pending()
@@ -209,7 +210,7 @@ class Recorder:
                 events += self._open(batch)
             with self._lock:
                 self._fold(events, refused)
-                messages = self._changes(quiet=not events and not refused)
+                messages = self._changes(full=full) if events or full else []
             self._unwritten += events
             self._bound_unwritten()
             for message in messages:
@@ -249,11 +250,9 @@ class Recorder:
             if picture is not None:
                 picture.fold(event)
 
-    def _changes(self, *, quiet: bool) -> list[dict[str, Any]]:
-        now_s = time.monotonic()
-        if quiet and now_s - self._published_s < HEARTBEAT_S:
-            return []
-        self._published_s = now_s
+    def _changes(self, *, full: bool) -> list[dict[str, Any]]:
+        if full:
+            self._full_s = time.monotonic()
         self._seq += 1
         return [
             {
@@ -262,7 +261,7 @@ class Recorder:
                 "seq": self._seq,
                 "recording": self.trouble,
                 "wall_s": time.time(),
-                "picture": picture.changes(),
+                "picture": picture.changes(full=full),
             }
             for run, picture in self._pictures.items()
         ]

@@ -26,6 +26,7 @@ def monitor(session, run):
 def test_what_happens_is_pushed_as_it_comes(session, run, monitor):
     sent = listen(monitor.widget)
     monitor.widget.greeted = True
+    await_true(lambda: monitor._follower.shown().live)
 
     for step in range(1, 4):
         session.step(step, 2)
@@ -117,3 +118,24 @@ def test_the_run_is_told_in_words_where_widgets_are_not_shown(monitor):
     data = bundle[0] if isinstance(bundle, tuple) else bundle
 
     assert data["text/plain"].startswith("run '<b>run</b>'")
+
+
+def test_the_stop_button_stops_the_session_off_the_cells_thread(session, run):
+    stopped = threading.Event()
+    session.interrupt = stopped.set
+    monitor = LiveMonitor(session)
+    try:
+        assert monitor.widget.can_stop
+        monitor.widget._on_message(None, {"k": "stop"}, [])
+        assert stopped.wait(10)
+    finally:
+        monitor.close()
+
+
+def test_a_viewer_of_a_run_cannot_stop_it(session, run):
+    monitor = LiveMonitor(run)
+    try:
+        assert not monitor.widget.can_stop
+        monitor.widget._on_message(None, {"k": "stop"}, [])
+    finally:
+        monitor.close()

@@ -6,10 +6,12 @@ import { element } from "../shared/dom.js";
  * @typedef {{label: string, color: string, dash?: number[], band?: boolean,
  *   points?: boolean, width?: number}} Line
  * @typedef {{title: string, unit: string, xLabel: string, format: (value: number) => string,
- *   ticks?: (low: number, high: number, count: number) => number[], fromZero?: boolean}} ChartLook
+ *   ticks?: (low: number, high: number, count: number) => number[], fromZero?: boolean, wholeX?: boolean}} ChartLook
  */
 
 const HEIGHT = 190;
+/** Distances of ticks on an axis of whole numbers. */
+const WHOLE = [1, 2, 5].flatMap((digit) => [...Array(9).keys()].map((power) => digit * 10 ** power)).sort((a, b) => a - b);
 
 /**
  * Make a chart inside `parent`; it draws once `update` brings at least one point.
@@ -139,7 +141,7 @@ function options(look, lines, canvas) {
 			y: { range: (_, low, high) => yRange(low, high, look.fromZero === true) },
 		},
 		axes: [
-			{ ...axis, size: 26, label: look.xLabel, labelSize: 14, labelFont: axis.font, labelGap: -2 },
+			{ ...axis, size: 26, label: look.xLabel, labelSize: 14, labelFont: axis.font, labelGap: -2, ...(look.wholeX ? { incrs: WHOLE } : {}) },
 			{
 				...axis,
 				size: 62,

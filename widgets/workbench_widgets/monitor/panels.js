@@ -5,14 +5,19 @@ import { element, keepChildren, setText } from "../shared/dom.js";
 /** @typedef {import("./state.js").Bar} Bar */
 /** @typedef {import("./state.js").Panels} Panels */
 
-/** Header, alert and tiles. */
-export function makeHead() {
+/**
+ * Header, alert and tiles.
+ * @param {(() => void)|null} stop What the Stop button does; null: there is none.
+ */
+export function makeHead(stop) {
 	const title = element("h3", { class: "wb-title" });
 	const badge = element("span", { class: "wb-badge", role: "status" });
 	const detail = element("span", { class: "wb-detail" });
 	const alert = element("p", { class: "wb-alert", role: "alert" });
 	const tiles = element("div", { class: "wb-tiles" });
-	const head = element("header", { class: "wb-head" }, title, badge, detail);
+	const button = element("button", { type: "button", class: "wb-stop" }, "Stop the cell");
+	button.addEventListener("click", () => stop?.());
+	const head = element("header", { class: "wb-head" }, title, badge, detail, button);
 	return {
 		nodes: [head, alert, tiles],
 		/** @param {Panels} panels */
@@ -21,6 +26,7 @@ export function makeHead() {
 			setText(badge, panels.statusText);
 			badge.dataset.tone = panels.tone;
 			setText(detail, panels.detail);
+			button.hidden = stop === null || panels.status !== "running";
 			setText(alert, panels.alert);
 			alert.hidden = panels.alert === "";
 			keepChildren(tiles, panels.tiles, makeTile, updateTile);
@@ -153,11 +159,11 @@ export function makePhases() {
 			const total = phases.reduce((sum, phase) => sum + phase.seconds, 0) || 1;
 			keepChildren(track, phases, () => element("i"), (child, phase) => {
 				child.style.width = `${(100 * phase.seconds) / total}%`;
-				child.dataset.part = phase.name;
+				child.dataset.phase = phase.name;
 			});
 			keepChildren(words, phases, () => element("li"), (child, phase) => {
 				setText(child, phase.text);
-				child.dataset.part = phase.name;
+				child.dataset.phase = phase.name;
 			});
 		},
 	};

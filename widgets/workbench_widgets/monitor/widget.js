@@ -22,7 +22,7 @@ function monitor() {
 	const state = createState();
 	return {
 		initialize: (/** @type {{model: any}} */ { model }) => listen(state, model),
-		render: (/** @type {{el: HTMLElement}} */ { el }) => show(state, el),
+		render: (/** @type {{model: any, el: HTMLElement}} */ { model, el }) => show(state, model, el),
 	};
 }
 
@@ -42,10 +42,11 @@ function listen(state, model) {
 
 /**
  * @param {State} state
+ * @param {any} model
  * @param {HTMLElement} el
  */
-function show(state, el) {
-	const view = build(state);
+function show(state, model, el) {
+	const view = build(state, model.get("can_stop") ? () => model.send({ k: "stop" }) : null);
 	el.append(view.root);
 	// For tests: what is drawn, as data.
 	Object.assign(view.root, { wbState: state });
@@ -66,9 +67,12 @@ function show(state, el) {
 	};
 }
 
-/** @param {State} state */
-function build(state) {
-	const head = makeHead();
+/**
+ * @param {State} state
+ * @param {(() => void)|null} stop
+ */
+function build(state, stop) {
+	const head = makeHead(stop);
 	const notes = makeNotes();
 	const charts = element("div", { class: "wb-grid" });
 	const loss = makeChart(charts, { ...LOOKS.loss });
@@ -113,12 +117,14 @@ const LOOKS = {
 		title: "Loss",
 		unit: "nats per token",
 		xLabel: "step",
+		wholeX: true,
 		format: (/** @type {number} */ value) => String(Number(value.toPrecision(4))),
 	},
 	speed: {
 		title: "Throughput",
 		unit: "tokens per second",
 		xLabel: "step",
+		wholeX: true,
 		format: countText,
 		fromZero: true,
 	},

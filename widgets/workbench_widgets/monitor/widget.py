@@ -34,23 +34,29 @@ class Monitor(anywidget.AnyWidget):
     Args:
         snapshot: Gives everything that is known now; called on any thread.
         describe: Gives the run in words, for front ends without widgets.
+        stop: Stops what the ranks do now; None where a viewer may not.
     """
 
     _esm = MODULE
     _css = STYLE
 
+    can_stop = traitlets.Bool(default_value=False).tag(sync=True)
     start = traitlets.Dict(allow_none=True, default_value=None).tag(sync=True)
 
     def __init__(
-        self, snapshot: Callable[[], MonitorUpdate], describe: Callable[[], str]
+        self,
+        snapshot: Callable[[], MonitorUpdate],
+        describe: Callable[[], str],
+        stop: Callable[[], object] | None = None,
     ) -> None:
         self._snapshot = snapshot
         self._describe = describe
+        self._stop = stop
         self._sending = threading.RLock()
         self._seq = 0
         #: Whether a view has asked for a snapshot yet.
         self.greeted = False
-        super().__init__(start=snapshot().panels)
+        super().__init__(start=snapshot().panels, can_stop=stop is not None)
         self.on_msg(self._on_message)
 
     def push(self, update: MonitorUpdate) -> None:
@@ -66,9 +72,13 @@ class Monitor(anywidget.AnyWidget):
 
     def _on_message(self, widget: Any, content: Any, buffers: Any) -> None:
         del widget, buffers
-        if isinstance(content, dict) and content.get("k") == "hello":
+        asked = content.get("k") if isinstance(content, dict) else None
+        if asked == "hello":
             self.greeted = True
             self.push_snapshot()
+        elif asked == "stop" and self._stop is not None:
+            # Not here: it waits for ranks, and this is the thread that runs cells.
+            threading.Thread(target=self._stop, name="workbench-stop").start()
 
     def _send_update(self, kind: str, update: MonitorUpdate) -> None:
         message, buffers = pack(kind, self._seq, update)
