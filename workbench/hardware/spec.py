@@ -28,6 +28,33 @@ class Constant:
     source: str
 
 
+_MEMORY_EFFICIENCY = Constant(
+    value=0.8, origin="nominal", source="a usual share of the data sheet's bandwidth"
+)
+_ATTENTION_EFFICIENCY = Constant(
+    value=0.5, origin="nominal", source="a usual share for fused attention, forward"
+)
+_HOST_S = Constant(
+    value=1e-5, origin="nominal", source="a usual time of one eager torch operation"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelSpec:
+    """How close a device's kernels come to its nominal rates.
+
+    Args:
+        memory_efficiency: Share of memory bandwidth that element-wise kernels reach.
+        attention_efficiency: Share of the matrix peak that fused attention reaches.
+        host_s: Seconds of the host per operation it issues; a step of small operations
+            cannot be faster than that.
+    """
+
+    memory_efficiency: Constant = _MEMORY_EFFICIENCY
+    attention_efficiency: Constant = _ATTENTION_EFFICIENCY
+    host_s: Constant = _HOST_S
+
+
 @dataclass(frozen=True, kw_only=True)
 class DeviceSpec:
     """One kind of device.
@@ -40,6 +67,7 @@ class DeviceSpec:
         memory_bytes_per_s: Bandwidth of the device's own memory.
         matmul_efficiency: Share of the peak that large matrix products reach.
         power_watts: Board limit, None where not known.
+        kernels: How close kernels come to these rates.
     """
 
     kind: str
@@ -49,6 +77,7 @@ class DeviceSpec:
     memory_bytes_per_s: Constant
     matmul_efficiency: Constant
     power_watts: float | None = None
+    kernels: KernelSpec = KernelSpec()
 
     def peak(self, dtype: str) -> float:
         """Return peak FLOP/s for a dtype.

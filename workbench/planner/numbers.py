@@ -33,6 +33,8 @@ class BlockNumbers:
 
     Args:
         parameters: The tensors of one repeat that own memory.
+        matrices: The tensors that its forward multiplies, tied ones included.
+        middle: Width of its MLP's middle, all experts' share per token.
         matrix_flops: Forward FLOPs of one repeat and sample that multiply parameters.
         core_flops: The rest: attention scores and weighted values.
         boundary: Elements of one repeat's output per sample.
@@ -42,6 +44,8 @@ class BlockNumbers:
     name: str
     kind: str
     parameters: tuple[Parameter, ...]
+    matrices: tuple[Parameter, ...]
+    middle: int
     matrix_flops: int
     core_flops: int
     saved: SavedNumbers
@@ -59,6 +63,8 @@ class ModelNumbers:
         blocks: In execution order.
         num_layers: Repeated layers of all indexed blocks.
         tokens: Per sample.
+        hidden: Width of the residual stream, 0 where the model has none.
+        head_dim: Width of a head, 0 without attention.
         query_width, kv_width: Of all heads together, 0 without attention.
         widest: Elements per sample of the largest tensor that a layer keeps.
         profile: The framework.
@@ -67,6 +73,8 @@ class ModelNumbers:
     blocks: tuple[BlockNumbers, ...]
     num_layers: int
     tokens: int
+    hidden: int
+    head_dim: int
     query_width: int
     kv_width: int
     widest: int
@@ -83,6 +91,8 @@ def model_numbers(model: ModelSpec, profile: Profile) -> ModelNumbers:
         blocks=tuple(blocks),
         num_layers=layers,
         tokens=model.tokens_per_sample,
+        hidden=_number(model, "hidden"),
+        head_dim=_number(model, "head_dim"),
         query_width=_width(model, "num_heads"),
         kv_width=_width(model, "num_kv_heads"),
         widest=_widest(model),
@@ -98,8 +108,12 @@ def _widest(model: ModelSpec) -> int:
 
 def _width(model: ModelSpec, heads: str) -> int:
     """Return the width of all query or key heads, 0 for a model without heads."""
-    numbers = dict(model.hyper)
-    return int(numbers.get(heads, 0)) * int(numbers.get("head_dim", 0))
+    return _number(model, heads) * _number(model, "head_dim")
+
+
+def _number(model: ModelSpec, name: str) -> int:
+    """Return one of the architecture's numbers, 0 where it has none of this name."""
+    return int(dict(model.hyper).get(name, 0))
 
 
 def layers_here(block: BlockNumbers, numbers: ModelNumbers, case: Case) -> Num:
@@ -161,14 +175,16 @@ def _block_numbers(
     block: Block, profile: Profile, first_layer: int, tokens: int
 ) -> BlockNumbers:
     owned = tuple(p for p in block.parameters if p.tied_to is None)
-    matrices = 0
-    if block.kind != "embedding":
-        matrices = sum(p.num_elements for p in block.parameters if len(p.shape) > 1)
-    matrix_flops = min(2 * tokens * matrices, block.forward_flops)
+    matrices = tuple(p for p in block.parameters if len(p.shape) > 1)
+    matrices = matrices if block.kind != "embedding" else ()
+    multiplied = sum(p.num_elements for p in matrices)
+    matrix_flops = min(2 * tokens * multiplied, block.forward_flops)
     return BlockNumbers(
         name=block.name,
         kind=block.kind,
         parameters=owned,
+        matrices=matrices,
+        middle=max((p.shape[0] for p in matrices), default=0),
         matrix_flops=matrix_flops,
         core_flops=block.forward_flops - matrix_flops,
         saved=_saved_numbers(block, profile),

@@ -8,6 +8,7 @@ from workbench.layout import Axis, Layout
 from workbench.layout.check import check_batch, check_hardware, check_model
 from workbench.model import ModelSpec
 from workbench.planner.case import case_of
+from workbench.planner.compute import PEAK_DTYPE
 from workbench.planner.contract import (
     Category,
     CollectiveOp,
@@ -25,13 +26,6 @@ from workbench.units import bytes_text
 
 #: 90 percent interval around a predicted step, by the least sure constant in it.
 INTERVALS = {"measured": (0.85, 1.2), "published": (0.75, 1.4), "nominal": (0.4, 2.5)}
-
-_PEAK_NAMES = {
-    "fp32": "float32",
-    "bf16": "bfloat16",
-    "fp16": "float16",
-    "fp8": "float8",
-}
 
 
 def plan(
@@ -65,7 +59,7 @@ def plan(
     by_rank = _memory_of_ranks(numbers, layout, hardware, global_batch)
     time = _step_time(seconds, hardware)
     reasons = _reasons(by_rank)
-    peak = hardware.groups[0].device.peak(_PEAK_NAMES[layout.precision])
+    peak = hardware.groups[0].device.peak(PEAK_DTYPE[layout.precision])
     model_flops = 3 * model.forward_flops * global_batch
     mfu = model_flops / (layout.num_ranks * peak * time.total_s)
     return Plan(
@@ -175,7 +169,7 @@ def _comm(seconds: Seconds) -> tuple[CommPlan, ...]:
 
 
 def _step_time(seconds: Seconds, hardware: ClusterSpec) -> StepTime:
-    total = seconds.compute + seconds.bubble + seconds.optimizer + seconds.exposed
+    total = seconds.total
     low, high = INTERVALS[least_sure(hardware)]
     return StepTime(
         compute_s=float(seconds.compute),

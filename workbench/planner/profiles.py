@@ -49,6 +49,38 @@ _DEEPSPEED = StateBytes(
 
 
 @dataclass(frozen=True, kw_only=True)
+class Work:
+    """What a framework's layer does beside matrix products, per forward.
+
+    Args:
+        hidden_passes: Times that a tensor as wide as the residual stream is read or
+            written: norms 4, residual sums 6, and what is not fused.
+        middle_passes: The same for a tensor as wide as the MLP's middle.
+        score_bytes: Bytes moved per attention score; 0 for fused (flash) attention.
+        attention_share: Rate of its attention kernel, 1 for flash attention 2.
+        operations: Operations that the host issues for one layer.
+        backward: Element-wise bytes and operations of the backward over the forward.
+    """
+
+    hidden_passes: float
+    middle_passes: float
+    score_bytes: float
+    attention_share: float
+    operations: float
+    backward: float = 2.0
+
+
+#: Eager torch with its fused attention: every element-wise operation on its own.
+EAGER = Work(
+    hidden_passes=14,
+    middle_passes=3,
+    score_bytes=0,
+    attention_share=1,
+    operations=25,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Profile:
     """What one framework does, as far as memory, traffic and time depend on it.
 
@@ -65,6 +97,7 @@ class Profile:
             or sums whole gradients in place and scatters after the last.
         prefetched_blocks: Blocks gathered ahead of the one in use (fsdp).
         fixed_bytes: Workspaces that no tensor accounts for.
+        work: What its kernels do beside matrix products.
         head_gradient_copies: Float32 copies of the logits alive at the first backward
             beyond what the loss saved.
         source: Where these facts are from.
@@ -73,6 +106,7 @@ class Profile:
     name: str
     states: Mapping[str, StateBytes]
     source: str
+    work: Work = EAGER
     optimizer_bytes_per_tensor: int = 0
     gradients_persist: bool = True
     saved_share: Mapping[str, float] = field(default_factory=dict)

@@ -1,25 +1,21 @@
-"""Seconds of a step: compute by roofline, communication by start-up and bandwidth.
+"""Seconds of a step, put together (planner.md 3.10).
 
-Formulas of planner.md 3.6, 3.9 and 3.10.
+A stage's slot is one micro-batch forward and backward with all communication that it
+waits for. Slots make the pipeline; sums of gradients and gathers of weights hide under
+compute where the framework overlaps them; the optimizer follows.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from workbench.hardware import ClusterSpec, DeviceSpec, Link
-from workbench.planner.activations import FULL, input_bytes, saved_bytes
-from workbench.planner.backend import ring_passes
+from workbench.hardware import ClusterSpec, DeviceSpec
+from workbench.planner.activations import FULL
 from workbench.planner.case import SCHEDULES, Case
-from workbench.planner.numbers import BlockNumbers, ModelNumbers, layers_here
-from workbench.planner.numeric import Num, largest, where
+from workbench.planner.compute import issued, layer_seconds
+from workbench.planner.network import message_s
+from workbench.planner.numbers import ModelNumbers, layers_here
+from workbench.planner.numeric import Num, largest, smallest, where
 from workbench.planner.states import held
 from workbench.planner.traffic import Message, messages, sent_by
-
-_PEAK_DTYPE = {
-    "fp32": "float32",
-    "bf16": "bfloat16",
-    "fp16": "float16",
-    "fp8": "float8",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +29,27 @@ class Timed:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Slot:
+    """One micro-batch on one stage: device seconds, waited communication, FLOPs.
+
+    `forward` and `backward` hold the wait for a slower host, and replays.
+    """
+
+    forward: Num
+    backward: Num
+    comm: Num
+    flops: Num
+    replayed_flops: Num
+
+    @property
+    def total(self) -> Num:
+        """Seconds of the slot."""
+        return self.forward + self.backward + self.comm
+
+
+@dataclass(frozen=True, kw_only=True)
 class Seconds:
-    """A step's seconds: `slot` is one micro-batch through the slowest stage."""
+    """A step's seconds on the judged stage, the slowest one's slots setting the pace."""
 
     slot: Num
     compute: Num
@@ -49,103 +64,145 @@ class Seconds:
         """Seconds of communication that the step waits for."""
         return sum((t.exposed for t in self.timed), start=0)
 
+    @property
+    def total(self) -> Num:
+        """Seconds of the whole step."""
+        return self.compute + self.bubble + self.optimizer + self.exposed
+
 
 def step_seconds(numbers: ModelNumbers, case: Case, hardware: ClusterSpec) -> Seconds:
     """Judge the time of one step on one kind of device."""
     device = hardware.groups[0].device
-    forward, core, moved = _stage_work(numbers, case)
-    replays = where(case.recompute == FULL, 1, 0)
-    flops = (forward + core) * (3 + replays)
-    rate = device.peak(_PEAK_DTYPE[case.precision]) * device.matmul_efficiency.value
-    traffic_s = moved * (3 + replays) / device.memory_bytes_per_s.value
-    slot = flops / rate + traffic_s
-    busy = slot * case.num_microbatches
-    bubble = slot * _bubble_slots(case)
-    backward = busy * (2 + replays) / (3 + replays)
-    timed = _timed(numbers, case, hardware, backward)
+    slot = slot_of(numbers, case, hardware)
+    count = case.num_microbatches
+    timed = _timed(numbers, case, hardware, slot)
     return Seconds(
-        slot=slot,
-        compute=busy,
-        bubble=bubble,
+        slot=slot.total,
+        compute=(slot.forward + slot.backward) * count,
+        bubble=bubble_s(numbers, case, hardware, slot),
         optimizer=_optimizer_s(numbers, case, device),
         timed=timed,
-        model_flops=(forward + core) * 3 * case.num_microbatches,
-        hardware_flops=flops * case.num_microbatches,
+        model_flops=slot.flops * count,
+        hardware_flops=(slot.flops + slot.replayed_flops) * count,
     )
 
 
-def _stage_work(numbers: ModelNumbers, case: Case) -> tuple[Num, Num, Num]:
-    """Return forward FLOPs in matrices, in attention, and bytes moved, one micro-batch."""
-    matrix = core = moved = 0
+def slot_of(numbers: ModelNumbers, case: Case, hardware: ClusterSpec) -> Slot:
+    """Judge one micro-batch on the judged stage."""
+    device = hardware.groups[0].device
+    comm = _slot_comm_s(numbers, case, hardware) / case.num_microbatches
+    forward = backward = host_forward = host_backward = flops = replayed = 0
+    full = case.recompute == FULL
     for block in numbers.blocks:
         here = layers_here(block, numbers, case)
-        share = here * case.micro_batch / case.tp / case.cp
-        matrix = matrix + block.matrix_flops * share
-        core = core + block.core_flops * share
-        moved = moved + here * _moved_bytes(block, case)
-    return matrix, core, moved
-
-
-def _moved_bytes(block: BlockNumbers, case: Case) -> Num:
-    """Return bytes that element-wise work moves: each kept tensor written and read."""
-    return 2 * saved_bytes(block, case) + 2 * input_bytes(block, case)
-
-
-def _bubble_slots(case: Case) -> Num:
-    """Return idle slots per step: (p - 1) / V of F + B (planner.md 3.4)."""
-    idle = (case.pp - 1) / where(
-        case.schedule == SCHEDULES.index("interleaved"), case.chunks, 1
+        one = layer_seconds(block, numbers, case, device)
+        again = where(full, 1, 0) if block.indexed else 0
+        work = (block.matrix_flops + block.core_flops) * case.micro_batch
+        work = here * work / case.tp / case.cp
+        flops, replayed = flops + 3 * work, replayed + again * work
+        forward = forward + here * one.forward
+        backward = backward + here * (one.backward + again * one.forward)
+        host_forward = host_forward + here * one.host_forward
+        host_backward = host_backward + here * (
+            one.host_backward + again * one.host_forward
+        )
+    # Where the host is slower than device and network together, the device waits.
+    device_s, host_s = forward + backward + comm, host_forward + host_backward
+    wait = issued(device_s, host_s) - device_s
+    share = forward / (forward + backward)
+    return Slot(
+        forward=forward + wait * share,
+        backward=backward + wait * (1 - share),
+        comm=comm,
+        flops=flops,
+        replayed_flops=replayed,
     )
-    zb_h1 = case.schedule == SCHEDULES.index("zb-h1")
-    # W is a third of F + B where forward, input and weight parts are equal.
-    idle = where(zb_h1, idle * (1 - 2 / 3), idle)
+
+
+def bubble_s(
+    numbers: ModelNumbers, case: Case, hardware: ClusterSpec, slot: Slot
+) -> Num:
+    """Return seconds that the slowest stage waits for the others (planner.md 3.4).
+
+    1F1B and GPipe: one slot of each other stage. Interleaving divides by the chunks;
+    ZB-H1 fills in the weight part, which is half a backward; the V shapes fill all.
+    """
+    others = _other_slots(numbers, case, hardware, slot)
+    interleaved = case.schedule == SCHEDULES.index("interleaved")
+    idle = others / where(interleaved, case.chunks, 1)
+    weight_part = slot.backward / 2
+    filled = largest(idle - 2 * weight_part * (case.pp - 1), 0)
+    idle = where(case.schedule == SCHEDULES.index("zb-h1"), filled, idle)
     full = (case.schedule == SCHEDULES.index("zb-v")) | (
         case.schedule == SCHEDULES.index("dualpipe-v")
     )
-    return where(full, 0.0, idle)
+    return where(case.pp > 1, where(full, 0.0, idle), 0.0)
+
+
+def _other_slots(
+    numbers: ModelNumbers, case: Case, hardware: ClusterSpec, slot: Slot
+) -> Num:
+    """Return one slot of every other stage; inner stages are taken as equal."""
+    first = slot_of(numbers, replace(case, stage=0 * case.pp), hardware).total
+    second = smallest(1, case.pp - 1)
+    inner = slot_of(numbers, replace(case, stage=second + 0 * case.pp), hardware).total
+    last = slot_of(numbers, replace(case, stage=case.pp - 1), hardware).total
+    return first + last + inner * largest(case.pp - 2, 0) - slot.total
 
 
 def _optimizer_s(numbers: ModelNumbers, case: Case, device: DeviceSpec) -> Num:
     """Return seconds of the update: about 30 bytes moved per element held."""
     have = held(numbers, case)
     local = have.local / where(case.zero >= 1, case.dp, 1)
-    return 30 * local / device.memory_bytes_per_s.value
+    efficiency = device.kernels.memory_efficiency.value
+    return 30 * local / (device.memory_bytes_per_s.value * efficiency)
+
+
+def _slot_comm_s(numbers: ModelNumbers, case: Case, hardware: ClusterSpec) -> Num:
+    """Return seconds per step of messages that every slot waits for."""
+    backend = hardware.groups[0].device.backend
+    total: Num = 0
+    for message in messages(numbers, case):
+        if message.hides == "":
+            sent = sent_by(message, case, backend)
+            total = total + message_s(message, sent, case, hardware)
+    return total
 
 
 def _timed(
-    numbers: ModelNumbers, case: Case, hardware: ClusterSpec, backward_s: Num
+    numbers: ModelNumbers, case: Case, hardware: ClusterSpec, slot: Slot
 ) -> tuple[Timed, ...]:
+    """Judge every message; what hides takes the room that compute leaves, in order."""
     backend = hardware.groups[0].device.backend
+    profile = numbers.profile
+    room = _rooms(case, slot)
     timed = []
-    hidden_s: Num = 0
     for message in messages(numbers, case):
         sent = sent_by(message, case, backend)
         seconds = message_s(message, sent, case, hardware)
         exposed = seconds
-        if message.hides and numbers.profile.overlaps_gradients:
-            exposed = largest(hidden_s + seconds - backward_s, 0)
-            exposed = where(exposed > seconds, seconds, exposed)
-            hidden_s = hidden_s + seconds
+        if message.hides and profile.overlaps_gradients:
+            # The first gather and the last scatter have nothing to hide under.
+            bare = seconds / largest(message.count, 1)
+            hidden = smallest(largest(seconds - bare, 0), room[message.hides])
+            room[message.hides] = room[message.hides] - hidden
+            exposed = seconds - hidden
         timed.append(
             Timed(message=message, sent=sent, seconds=seconds, exposed=exposed)
         )
     return tuple(timed)
 
 
-def message_s(message: Message, sent: Num, case: Case, hardware: ClusterSpec) -> Num:
-    """Return seconds of all messages of a kind: start-up each, then bandwidth."""
-    backend = hardware.groups[0].device.backend
-    near, far = _span_links(hardware)
-    size = case.degree(message.axis)
-    span = case.strides[message.axis] * size
-    crosses = span > hardware.groups[0].devices_per_node
-    start_s = where(crosses, far.start_up_s.value, near.start_up_s.value)
-    rate = where(crosses, far.bytes_per_s.value, near.bytes_per_s.value)
-    hops = 1 if message.op == "send" else ring_passes(backend, message.op)
-    return message.count * start_s * hops + sent / rate
+def _rooms(case: Case, slot: Slot) -> dict[str, Num]:
+    """Return seconds that messages can hide under, by when they run.
 
-
-def _span_links(hardware: ClusterSpec) -> tuple[Link, Link]:
-    near = hardware.link("node")
-    reaches = any(link.scope in {"rack", "region"} for link in hardware.links)
-    return near, hardware.link("rack") if reaches else near
+    Sharded weights are gathered and scattered in every micro-batch, plain gradients
+    only in the last one's backward.
+    """
+    sharded = (case.fsdp > 1) | (case.zero >= 3)
+    times = where(sharded, case.num_microbatches, 1)
+    return {
+        "forward": slot.forward * times,
+        "backward": slot.backward * times,
+        "end": 0 * slot.forward,
+    }

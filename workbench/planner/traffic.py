@@ -35,7 +35,8 @@ class Message:
         purpose: Why it is sent.
         count: Operations per step.
         each: Logical payload of one, bytes.
-        hides: What it can hide under: "backward", "forward", or "" for nothing.
+        hides: What it can hide under: "backward", "forward", "" for nothing (each
+            micro-batch waits for it), or "end" (the step does, once).
     """
 
     op: str
@@ -54,6 +55,7 @@ def messages(numbers: ModelNumbers, case: Case) -> Iterator[Message]:
         purpose="loss",
         count=where(case.num_ranks > 1, 1, 0),
         each=DTYPE_BYTES[SCALAR_DTYPE] * len(STEP_SCALARS),
+        hides="end",
     )
     yield from _gradient_messages(numbers, case)
     yield from _gather_messages(numbers, case)
@@ -246,7 +248,6 @@ def _pipeline_messages(numbers: ModelNumbers, case: Case) -> Iterator[Message]:
         purpose="activations",
         count=where(case.pp > 1, 2 * per_microbatch - is_last - is_first - turns, 0),
         each=input_bytes(layer, case) // 1,
-        hides="forward",
     )
 
 
@@ -271,7 +272,6 @@ def _context_messages(numbers: ModelNumbers, case: Case) -> Iterator[Message]:
             purpose="keys and values",
             count=ring * (case.cp - 1) * 3,
             each=kv,
-            hides="forward",
         )
         for op in ("all_gather", "reduce_scatter"):
             yield Message(

@@ -211,4 +211,5 @@ def test_full_recompute_keeps_less_and_computes_more():
         replayed.memory[0].by_category["activations"]
         < (kept.memory[0].by_category["activations"])
     )
-    assert replayed.hfu / replayed.mfu == pytest.approx(4 / 3)
+    # Every layer's forward once more, of three; the output matrix is not replayed.
+    assert 1.25 < replayed.hfu / replayed.mfu < 4 / 3
