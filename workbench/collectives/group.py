@@ -170,6 +170,11 @@ class RankGroup:
         self._groups.append(wrapped)
         return wrapped
 
+    @property
+    def current_phase(self) -> str:
+        """The phase that calls are attributed to now; "cell" outside any."""
+        return self._phase
+
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Attribute the calls inside to a phase ("step", "evaluation", ...)."""

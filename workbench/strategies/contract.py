@@ -101,6 +101,10 @@ class Strategy(ABC):
         """Return the bytes of this rank's tensors by kind, from the tensors."""
 
     @abstractmethod
+    def held_bytes(self) -> int:
+        """Return the bytes of all tensors that live on between two steps."""
+
+    @abstractmethod
     def gather_state(self) -> dict[str, Any]:
         """Return model and optimizer state in a form that DCP saves sharded."""
 

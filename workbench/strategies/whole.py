@@ -186,6 +186,12 @@ class WholeNet(Strategy):
             ),
         )
 
+    def held_bytes(self) -> int:
+        """Return the bytes of weights, optimizer state and the gradients still there."""
+        states = self.state_bytes()
+        gradients = (p.grad for p in self.net.parameters() if p.grad is not None)
+        return states.weights + states.optimizer + _bytes(gradients)
+
     def gather_state(self) -> dict[str, Any]:
         """Return model and optimizer state in a form that DCP saves sharded.
 

@@ -30,7 +30,8 @@ class Event:
         payload: Flat values, units in the names. Per kind:
             sample: heap_bytes (live now), heap_peak_bytes (most since the last
                 sample), heap_base_bytes (before the model was built), rss_bytes,
-                device_bytes, device_peak_bytes (None: not measured), and
+                device_bytes, device_peak_bytes (None: not measured), phase (what the
+                rank was in: "cell", or a part of training), and
                 weights_bytes, gradients_bytes, optimizer_bytes once known.
             collective: op, axis, group, payload_bytes, sent_bytes, seconds, phase.
                 High rates are summed per step before they become events: then

@@ -60,6 +60,7 @@ class Trainer:
         self.step = 0
         self._horizon = 0
         self._heap_base_bytes = heap_bytes()
+        self._settled = False
         settings = strategies.Settings(
             nominal_tokens=plan.global_batch * data.tokens_per_sample,
             seed=seed,
@@ -99,23 +100,26 @@ class Trainer:
         val_losses: list[tuple[int, float]] = []
         num_tokens, step_s = 0, 0.0
         try:
-            if eval_every:
-                val_losses.append((self.step, self.evaluate()))
-            while self.step < last:
-                loss, tokens, seconds = self._one_step()
-                losses.append(loss)
-                num_tokens, step_s = num_tokens + tokens, step_s + seconds
-                if eval_every and (self.step % eval_every == 0 or self.step == last):
+            with self.ranks.group.phase("training"):
+                if eval_every:
                     val_losses.append((self.step, self.evaluate()))
-                if (
-                    checkpoint_every
-                    and checkpoint_dir
-                    and self.step % checkpoint_every == 0
-                ):
-                    self.save(Path(checkpoint_dir) / f"step-{self.step:06d}")
-                progress.update(
-                    _progress_text(loss, val_losses, tokens / seconds), step=self.step
-                )
+                while self.step < last:
+                    loss, tokens, seconds = self._one_step()
+                    losses.append(loss)
+                    num_tokens, step_s = num_tokens + tokens, step_s + seconds
+                    at_end = self.step == last
+                    if eval_every and (self.step % eval_every == 0 or at_end):
+                        val_losses.append((self.step, self.evaluate()))
+                    if (
+                        checkpoint_every
+                        and checkpoint_dir
+                        and self.step % checkpoint_every == 0
+                    ):
+                        self.save(Path(checkpoint_dir) / f"step-{self.step:06d}")
+                    progress.update(
+                        _progress_text(loss, val_losses, tokens / seconds),
+                        step=self.step,
+                    )
         except BaseException:
             # A step that was broken off leaves half a gradient; the next starts clean.
             self.strategy.reset()
@@ -241,7 +245,10 @@ class Trainer:
         self.ranks.group.flush(run=self.ranks.run, cause=cause)
         for name, phase_s in phases.items():
             self.ranks.emit("phase", cause=cause, name=name, seconds=phase_s)
-        if self.step == 1 or self.step % 100 == 0:
+        if not self._settled:
+            self._settle()
+            self._tell_memory(cause)
+        elif self.step % 100 == 0:
             self._tell_memory(cause)
         if self.ranks.rank == 0:
             self.ranks.emit(
@@ -254,6 +261,17 @@ class Trainer:
                 step_s=seconds,
                 tokens_per_s=result.num_tokens / seconds,
             )
+
+    def _settle(self) -> None:
+        """Leave what a first step loads for good, parts of torch, out of the model's bytes.
+
+        Between steps a rank's own tensors are all that a model takes of the heap.
+        """
+        self._settled = True
+        live_bytes = heap_bytes()
+        if live_bytes is not None and self._heap_base_bytes is not None:
+            others_bytes = live_bytes - self.strategy.held_bytes()
+            self._heap_base_bytes = max(self._heap_base_bytes, others_bytes)
 
     def _tell_memory(self, cause: str) -> None:
         """Say what this rank's tensors take, by kind; a viewer keeps the last it saw."""
