@@ -3,6 +3,7 @@
 `workbench.runtime.machine` says how one follows from another.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -56,9 +57,13 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """The whole session."""
+    """The whole session.
+
+    `tally` counts the ranks by phase, so that 4096 of them can be asked at once.
+    """
 
     ranks: tuple[Rank, ...]
+    tally: Mapping[RankPhase, int]
     phase: SessionPhase = "starting"
     generation: int = 0
     formed_since_s: float = 0.0

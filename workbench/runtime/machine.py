@@ -60,7 +60,7 @@ Result = tuple[State, tuple[Instruction, ...]]
 
 def new(num_ranks: int) -> State:
     """Return the state of a session that has not begun."""
-    return State(ranks=(Rank(),) * num_ranks)
+    return State(ranks=(Rank(),) * num_ranks, tally={"starting": num_ranks})
 
 
 def handle(state: State, event: Event) -> Result:
@@ -110,11 +110,17 @@ def _refusal(request: Request, cause: str) -> EndCell:
 
 
 def _with_rank(state: State, number: int, rank: Rank) -> State:
+    before = state.ranks[number].phase
     ranks = (*state.ranks[:number], rank, *state.ranks[number + 1 :])
-    return replace(state, ranks=ranks)
+    tally = dict(state.tally)
+    tally[before] -= 1
+    tally[rank.phase] = tally.get(rank.phase, 0) + 1
+    return replace(state, ranks=ranks, tally=tally)
 
 
 def _in_phase(state: State, phase: RankPhase) -> tuple[int, ...]:
+    if not state.tally.get(phase, 0):
+        return ()
     return tuple(n for n, rank in enumerate(state.ranks) if rank.phase == phase)
 
 
@@ -131,16 +137,14 @@ def _started(state: State, event: Started) -> Result:
 
 def _form_if_possible(state: State, at_s: float, cause: str) -> Result:
     """Form the next generation once no cell runs and every rank has a process."""
-    if (
-        state.cell is not None
-        or _in_phase(state, "starting")
-        or _in_phase(state, "lost")
-    ):
+    missing = state.tally.get("starting", 0) + state.tally.get("lost", 0)
+    if state.cell is not None or missing:
         return state, ()
     ranks = tuple(replace(rank, phase="forming") for rank in state.ranks)
     state = replace(
         state,
         ranks=ranks,
+        tally={"forming": len(ranks)},
         phase="forming",
         generation=state.generation + 1,
         formed_since_s=at_s,
@@ -156,7 +160,7 @@ def _formed(state: State, event: Formed) -> Result:
         return _form_failed(state, event)
     rank = replace(rank, phase="ready", start_failures=0)
     state = _with_rank(state, event.rank, rank)
-    if len(_in_phase(state, "ready")) < len(state.ranks):
+    if state.tally["ready"] < len(state.ranks):
         return state, ()
     state = replace(state, phase="ready", form_failures=0)
     ready = SayReady(generation=state.generation, cause="every rank joined")
@@ -184,11 +188,17 @@ def _next_cell(state: State, at_s: float) -> Result:
         return state, ()
     request, *rest = state.queue
     cell = Cell(request=request, started_s=at_s, waiting=frozenset(request.ranks))
+    state = replace(state, phase="running", cell=cell, queue=tuple(rest))
     ranks = tuple(
         replace(rank, phase="running") if n in cell.waiting else rank
         for n, rank in enumerate(state.ranks)
     )
-    state = replace(state, ranks=ranks, phase="running", cell=cell, queue=tuple(rest))
+    num_running = len(cell.waiting)
+    tally: dict[RankPhase, int] = {
+        "running": num_running,
+        "ready": len(ranks) - num_running,
+    }
+    state = replace(state, ranks=ranks, tally=tally)
     return state, (Run(request=request, cause=f"cell {request.cell} is next"),)
 
 

@@ -17,7 +17,7 @@ class Names:
         self._members = members
         self._device = device
         self._layout: Layout | None = None
-        self._run = ""
+        self.run = ""
         self._plan: Plan | None = None
 
     def regroup(self) -> None:
@@ -27,7 +27,7 @@ class Names:
         layout = self._layout
         if layout is None or layout.num_ranks != group.world_size:
             layout = Layout(dp=group.world_size)
-        ranks = self._members.ranks(layout, self._run)
+        ranks = self._members.ranks(layout, self.run)
         self.namespace.update(
             rank=group.rank,
             world_size=group.world_size,
@@ -40,7 +40,7 @@ class Names:
 
     def follow(self, run: str, plan_json: str) -> None:
         """Know the session's current run and plan; "" where there is none."""
-        self._run = run
+        self.run = run
         self._plan = Plan.from_json(plan_json) if plan_json else None
         if self._plan is not None:
             self._layout = self._plan.layout

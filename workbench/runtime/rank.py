@@ -30,9 +30,11 @@ from workbench.runtime.channel import Channel
 from workbench.runtime.gate import Gate
 from workbench.runtime.membership import Membership
 from workbench.runtime.names import Names
-from workbench.runtime.shell import Shown, make_shell
+from workbench.runtime.shell import Shown, make_shell, warm
 from workbench.runtime.tap import Tap
 from workbench.runtime.tensors import value_parts
+from workbench.sensors.sampler import MemorySampler
+from workbench.telemetry import Event
 
 #: A call that is open for this long while a peer has left will not end by itself.
 _STUCK_S = 0.05
@@ -98,6 +100,7 @@ class RankProcess:
         self._members = Membership(self.rank, self._tap.record)
         self._shell = make_shell(self._show)
         self._names = Names(self._shell.user_ns, self._members, self._device)
+        self._sampler = MemorySampler(self._sample)
         self._answers = Answers(self._shell, self._names, self._members)
         self._cell = ""
         self._stuck_in: tuple[Waiting, ...] = ()
@@ -107,7 +110,8 @@ class RankProcess:
         threading.Thread(
             target=self._listen, name="workbench-control", daemon=True
         ).start()
-        self._tap.start()
+        self._tap.start(first=warm)
+        self._sampler.start()
         self._channel.send(
             RankStarted(rank=self.rank, incarnation=self._incarnation, pid=os.getpid())
         )
@@ -241,6 +245,20 @@ class RankProcess:
             return kept
         error = self._shell.last_exception
         return ErrorReport(name=type(error).__name__, message=str(error))
+
+    def _sample(self, payload: dict[str, Any]) -> None:
+        """Record a memory sample while a run is open; outside, nobody looks."""
+        run, group = self._names.run, self._members.group
+        if run:
+            phase = "cell" if group is None else group.current_phase
+            event = Event(
+                kind="sample",
+                rank=self.rank,
+                run=run,
+                cause=self._cell or "idle",
+                payload={**payload, "phase": phase},
+            )
+            self._tap.record(event)
 
     def _show(self, shown: Shown) -> None:
         _flush()

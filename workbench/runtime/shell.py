@@ -3,6 +3,7 @@
 import base64
 import linecache
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.ultratb import AutoFormattedTB
 from traitlets.config import Config
 
 from workbench.protocol.messages import ErrorReport
@@ -136,6 +138,15 @@ def make_shell(show: Show) -> RankShell:
     shell: RankShell = RankShell.instance(config=config)
     shell.show = show
     return shell
+
+
+def warm() -> None:
+    """Format one traceback: a first failing cell shall not wait for the imports."""
+    formatter = AutoFormattedTB(mode="Context", theme_name="neutral")
+    try:
+        [].pop()
+    except IndexError:
+        formatter.text(*sys.exc_info())
 
 
 def cell_line(error: BaseException) -> str:

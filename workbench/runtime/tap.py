@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 
 from workbench.protocol.orders import Telemetry
@@ -23,8 +24,9 @@ class Tap:
         """Keep an event of this rank; never blocks."""
         self._buffer.record(event)
 
-    def start(self) -> None:
-        """Begin to drain, in a thread of its own."""
+    def start(self, first: Callable[[], None]) -> None:
+        """Begin to drain, in a thread of its own, after some preparation in it."""
+        self._first = first
         threading.Thread(target=self._work, name="workbench-tap", daemon=True).start()
 
     def drain(self) -> None:
@@ -36,6 +38,7 @@ class Tap:
             )
 
     def _work(self) -> None:
+        self._first()
         wait = threading.Event()
         while not wait.wait(_PERIOD_S):
             with suppress(OSError, ValueError):
