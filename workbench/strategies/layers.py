@@ -3,11 +3,16 @@
 Written so that autograd keeps exactly what the model's spec says it keeps.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+#: Attention of queries [B, H, T, K] to keys and values [B, G, T, K].
+Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def causal_attention(
@@ -33,9 +38,9 @@ def join_heads(x_BHTK: torch.Tensor) -> torch.Tensor:
 class Positions(nn.Embedding):
     """A learned vector for each position."""
 
-    def forward(self, num_tokens: Any) -> torch.Tensor:
-        """Return the vectors [T, D] of the first `num_tokens` positions."""
-        return self.weight[:num_tokens]
+    def forward(self, where: Any) -> torch.Tensor:
+        """Return the vectors [T, D] of positions, given as a slice or as numbers."""
+        return self.weight[where]
 
 
 class GptAttention(nn.Module):
@@ -50,6 +55,7 @@ class GptAttention(nn.Module):
     ) -> None:
         super().__init__()
         self.head_dim = head_dim
+        self.attend: Attend = causal_attention
         self.sharing = query_width // kv_width
         self.qkv = nn.Linear(hidden, query_width + 2 * kv_width)
         self.proj = nn.Linear(query_width, hidden)
@@ -59,7 +65,7 @@ class GptAttention(nn.Module):
         heads = self.qkv(x_BTD).unflatten(-1, (-1, self.sharing + 2, self.head_dim))
         q, k, v = heads.split((self.sharing, 1, 1), dim=-2)
         q, k, v = (part.flatten(2, 3).transpose(1, 2) for part in (q, k, v))
-        return self.proj(join_heads(causal_attention(q, k, v)))
+        return self.proj(join_heads(self.attend(q, k, v)))
 
 
 class GptMlp(nn.Module):
@@ -89,6 +95,9 @@ class LlamaAttention(nn.Module):
         super().__init__()
         self.head_dim = head_dim
         self.rope_theta = rope_theta
+        self.attend: Attend = causal_attention
+        #: Positions of the tokens that this rank holds, where a sequence is cut.
+        self.where: torch.Tensor | None = None
         self.q = nn.Linear(hidden, query_width, bias=False)
         self.k = nn.Linear(hidden, kv_width, bias=False)
         self.v = nn.Linear(hidden, kv_width, bias=False)
@@ -99,12 +108,11 @@ class LlamaAttention(nn.Module):
         q, k, v = (
             split_heads(part(x_BTD), self.head_dim) for part in (self.q, self.k, self.v)
         )
-        cos_TK, sin_TK = rotary_angles(
-            x_BTD.shape[1], self.head_dim, self.rope_theta, x_BTD
-        )
-        attended = causal_attention(
-            rotate(q, cos_TK, sin_TK), rotate(k, cos_TK, sin_TK), v
-        )
+        where = self.where
+        if where is None:
+            where = torch.arange(x_BTD.shape[1], device=x_BTD.device)
+        cos_TK, sin_TK = rotary_angles(where, self.head_dim, self.rope_theta, x_BTD)
+        attended = self.attend(rotate(q, cos_TK, sin_TK), rotate(k, cos_TK, sin_TK), v)
         return self.proj(join_heads(attended))
 
 
@@ -133,23 +141,28 @@ class Layer(nn.Module):
         self.attn = attn
         self.norm2 = norm2
         self.mlp = mlp
+        #: Whether the backward computes the layer again instead of keeping its insides.
+        self.recompute = False
 
     def forward(self, x_BTD: torch.Tensor) -> torch.Tensor:
         """[B, T, D] -> [B, T, D]."""
+        if self.recompute and torch.is_grad_enabled():
+            y: torch.Tensor = checkpoint(self._run, x_BTD, use_reentrant=False)
+            return y
+        return self._run(x_BTD)
+
+    def _run(self, x_BTD: torch.Tensor) -> torch.Tensor:
         x_BTD = x_BTD + self.attn(self.norm1(x_BTD))
         return x_BTD + self.mlp(self.norm2(x_BTD))
 
 
 def rotary_angles(
-    num_tokens: int, head_dim: int, theta: float, like: torch.Tensor, first: int = 0
+    where_T: torch.Tensor, head_dim: int, theta: float, like: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return cosines and sines [T, K] of positions `first` on, in Llama's pairing."""
+    """Return cosines and sines [T, K] of some positions, in Llama's pairing."""
     half = torch.arange(0, head_dim, 2, device=like.device, dtype=torch.float32)
     rates = theta ** (-half / head_dim)
-    positions = torch.arange(
-        first, first + num_tokens, device=like.device, dtype=torch.float32
-    )
-    angles = torch.outer(positions, rates).repeat(1, 2)
+    angles = torch.outer(where_T.float(), rates).repeat(1, 2)
     return angles.cos().to(like.dtype), angles.sin().to(like.dtype)
 
 

@@ -33,13 +33,16 @@ class Embedding(nn.Module):
         super().__init__()
         self.tokens = nn.Embedding(vocab_size, hidden)
         self.positions = Positions(num_positions, hidden) if num_positions else None
+        #: Positions of the tokens that this rank holds, where a sequence is cut.
+        self.where: torch.Tensor | None = None
 
     def forward(self, tokens_BT: torch.Tensor) -> torch.Tensor:
         """[B, T] token numbers -> [B, T, D]."""
         x_BTD = self.tokens(tokens_BT)
         if self.positions is None:
             return x_BTD
-        return x_BTD + self.positions(tokens_BT.shape[1])
+        where = slice(tokens_BT.shape[1]) if self.where is None else self.where
+        return x_BTD + self.positions(where)
 
 
 class Decoder(nn.Module):
@@ -150,16 +153,25 @@ def materialize(
     """
     for index, layer in enumerate(net.layers):
         assert isinstance(layer, Layer)
-        _fill(layer, f"layers.{index}.", device, len(net.layers), seed)
+        fill(layer, f"layers.{index}.", device, len(net.layers), seed)
         after_layer(layer)
     for name in ("embedding", "norm", "head"):
-        _fill(net.get_submodule(name), f"{name}.", device, len(net.layers), seed)
+        fill(net.get_submodule(name), f"{name}.", device, len(net.layers), seed)
     net.tie()
 
 
-def _fill(
+def fill(
     module: nn.Module, prefix: str, device: torch.device, num_layers: int, seed: int
 ) -> None:
+    """Give a part of a net its memory and initial values.
+
+    Args:
+        module: On the meta device.
+        prefix: The part's name in the net, with a dot at its end.
+        device: Where its parameters shall live.
+        num_layers: Of the whole net.
+        seed: Of the initial values.
+    """
     module.to_empty(device=device)
     with torch.no_grad():
         for name, parameter in module.named_parameters():

@@ -44,6 +44,10 @@ class Edges:
     def _sizes(self) -> tuple[int, ...]:
         return movement.balanced_sizes(self._num_tokens, self.group.size())
 
+    def expect(self, num_tokens: int) -> None:
+        """Say how many tokens come, on a pipeline stage that does not cut them itself."""
+        self._num_tokens = num_tokens
+
     def cut(self, x_BTD: torch.Tensor) -> torch.Tensor:
         """Keep this rank's piece of the tokens of a copied activation.
 

@@ -103,9 +103,9 @@ class WholePositions(Twin, Positions):
 
     placements = {}  # noqa: RUF012 read only
 
-    def forward(self, num_tokens: Any) -> torch.Tensor:
-        """Return the vectors [T, D] of the first `num_tokens` positions."""
-        return local(self.weight)[:num_tokens]
+    def forward(self, where: Any) -> torch.Tensor:
+        """Return the vectors [T, D] of positions, given as a slice or as numbers."""
+        return local(self.weight)[where]
 
 
 class WholeLayerNorm(Twin, nn.LayerNorm):
