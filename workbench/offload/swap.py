@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
@@ -171,8 +172,12 @@ class Pass:
             return self._pack(tensor)
 
     def _pack(self, tensor: torch.Tensor) -> Any:
+        if isinstance(tensor, AsyncCollectiveTensor):
+            tensor = tensor.wait()  # its bytes are still arriving from other ranks
         if parts := _parts(tensor):
-            inner = {name: self._pack(getattr(tensor, name)) for name in parts[0]}
+            inner = {name: getattr(tensor, name) for name in parts[0]}
+            for name, part in inner.items():
+                inner[name] = self._pack(part) if torch.is_tensor(part) else part
             shape, stride = tensor.shape, tensor.stride()
             return _Wrapped(type(tensor), inner, parts[1], shape, stride)
         storage = tensor.untyped_storage()
@@ -251,18 +256,17 @@ class Pass:
     def unpack(self, kept: Any) -> torch.Tensor:
         """Return the tensor that autograd now uses; begin to fetch those before it."""
         with self._clock.paused():
-            return self._unpack(kept)
+            tensor: torch.Tensor = self._unpack(kept)
+            return tensor
 
-    def _unpack(self, kept: Any) -> torch.Tensor:
+    def _unpack(self, kept: Any) -> Any:
         if isinstance(kept, _Wrapped):
             inner = {name: self._unpack(part) for name, part in kept.inner.items()}
-            whole: torch.Tensor = kept.kind.__tensor_unflatten__(
+            return kept.kind.__tensor_unflatten__(
                 inner, kept.context, kept.shape, kept.stride
             )
-            return whole
         if isinstance(kept, _Ticket):
             return self._restore(kept)
-        assert isinstance(kept, torch.Tensor)
         return kept
 
     def _restore(self, ticket: _Ticket) -> torch.Tensor:
@@ -368,17 +372,20 @@ class _ComputeClock:
         )
 
 
-def _storages(tensor: torch.Tensor) -> Iterator[torch.UntypedStorage]:
+def _storages(tensor: Any) -> Iterator[torch.UntypedStorage]:
     """Yield the storages of a tensor, or of the tensors that it is made of."""
     if parts := _parts(tensor):
         for name in parts[0]:
             yield from _storages(getattr(tensor, name))
-    else:
+    elif isinstance(tensor, torch.Tensor):
         yield tensor.untyped_storage()
 
 
 def _parts(tensor: Any) -> tuple[Sequence[str], Any] | None:
-    """Return the names of the tensors that a tensor is made of, and what else it is."""
+    """Return the names of what a tensor is made of, and what else it is.
+
+    A DTensor names its mesh among them, so a part need not be a tensor.
+    """
     if not is_traceable_wrapper_subclass(tensor):
         return None
     names, context = tensor.__tensor_flatten__()

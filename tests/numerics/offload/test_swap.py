@@ -1,14 +1,27 @@
 """Swapped activations come back bit for bit, and fewer bytes stay meanwhile."""
 
+import gc
+
 import pytest
 import torch
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
+from torch.nn.parallel import DistributedDataParallel
 
-from workbench.errors import OffloadError
+from workbench.errors import OffloadError, PlanError
 from workbench.offload.lanes import Throttle
 from workbench.offload.swap import Pass, Swap
 from workbench.offload.tiers import HostTier
-from workbench.planner.offload import SwapSetting
+from workbench.planner.offload import Link, SwapSetting, swap_cost, tune_swap
+from workbench.sensors.memory import heap_bytes
+from workbench.testing.ranks import Place, run_ranks
 
 CPU = torch.device("cpu")
 ALL = SwapSetting(num_tensors=-1, lower=1, upper=1)
@@ -114,3 +127,108 @@ def test_host_memory_is_used_again() -> None:
 
     assert used == [9 * 2**19] * 3
     swap.close()
+
+
+# The settings -------------------------------------------------------------------------
+
+
+def peak_bytes(setting: SwapSetting) -> int:
+    """Return the most heap bytes at any layer boundary of a step, forward or back."""
+    gc.collect()
+    net, x = mlp(), inputs().requires_grad_()
+    seen: list[int] = []
+    swap = Swap(net, setting, HostTier(), device=CPU)
+
+    def look(*_: object) -> None:
+        swap.lanes.outward.copy([]).finish()  # what leaves has left
+        seen.append(heap_bytes())
+
+    for part in net:
+        part.register_forward_hook(look)
+        part.register_full_backward_pre_hook(look)
+    for _ in range(2):  # the first step makes gradients, buffers and workspaces
+        seen.clear()
+        net.zero_grad(set_to_none=False)
+        before = heap_bytes()
+        with swap.forward():
+            loss = net(x).square().mean()
+        loss.backward()
+    swap.close()
+    return max(seen) - before
+
+
+def test_the_peak_falls_with_the_number_of_tensors() -> None:
+    peaks = [peak_bytes(SwapSetting(num_tensors=n)) for n in (0, 8, 16, 24, 33)]
+
+    assert peaks == sorted(peaks, reverse=True)
+    # Eight tensors of half a MiB each time, but for what is in use at the moment.
+    assert peaks[0] - peaks[3] > 20 * 2**19
+
+
+def test_the_peak_rises_with_the_distance() -> None:
+    peaks = [peak_bytes(SwapSetting(lower=n, upper=n)) for n in (0, 4, 8, 16)]
+
+    assert peaks == sorted(peaks)
+    assert peaks[-1] - peaks[0] > 12 * 2**19
+
+
+def test_the_tuner_finds_the_number_and_then_the_distance() -> None:
+    net, x = mlp(), inputs()
+    profile = step(net, ALL, x).profile()
+    link = Link(bytes_per_s=2 * 2**19 / min(t.backward_s for t in profile[1:]))
+
+    setting = tune_swap(profile, budget_bytes=20 * 2**19, outward=link, inward=link)
+
+    done = step(net, setting, x)
+    cost = swap_cost(profile, setting, outward=link, inward=link)
+    assert cost.peak_bytes <= 20 * 2**19
+    assert done.counts.moved_bytes == cost.moved_bytes == setting.num_tensors * 2**19
+    assert setting.lower >= 1
+
+
+def test_a_budget_that_nothing_fits_is_refused_with_the_least_that_would() -> None:
+    profile = step(mlp(), ALL, inputs()).profile()
+    link = Link(bytes_per_s=1e9)
+
+    with pytest.raises(PlanError, match=r"16.5 MiB need .* the budget is 1.0 KiB"):
+        tune_swap(profile, budget_bytes=1024, outward=link, inward=link)
+
+
+# Beside other ways of training --------------------------------------------------------
+
+
+def trained(place: Place, how: str, setting: SwapSetting) -> list[float]:
+    """Train three steps with one of torch's wrappers; return a sum per parameter."""
+    net = mlp(4)
+    if how == "ddp":
+        net = DistributedDataParallel(net)
+    elif how == "fsdp":
+        for part in net:
+            fully_shard(part)
+        fully_shard(net)
+    else:
+        mesh = init_device_mesh("cpu", (2,))
+        plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
+        net = parallelize_module(net, mesh, plan)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    swap = Swap(net, setting, HostTier(), device=CPU)
+    moved = 0
+    for index in range(3):
+        x = inputs() * (1 + place.rank + index) if how != "tp" else inputs()
+        with swap.forward() as here:
+            loss = net(x).square().mean()
+        loss.backward()
+        moved += here.counts.moved_bytes
+        optimizer.step()
+        optimizer.zero_grad()
+    swap.close()
+    assert (moved > 0) == (setting.num_tensors != 0)
+    whole = [p.full_tensor() if isinstance(p, DTensor) else p for p in net.parameters()]
+    return [value for p in whole for value in p.detach().flatten()[:50].tolist()]
+
+
+@pytest.mark.parametrize("how", ["ddp", "fsdp", "tp"])
+def test_two_ranks_with_swap_equal_two_without(how) -> None:
+    plain = run_ranks(trained, how, NONE)
+
+    assert run_ranks(trained, how, ALL) == plain
