@@ -1,11 +1,17 @@
 """Chooses the strategy that runs a layout, or says what cannot run yet."""
 
+from collections.abc import Callable
+
 from workbench.errors import LayoutError
 from workbench.layout import Axis, Layout
+from workbench.strategies.composed import Composed
 from workbench.strategies.contract import Settings, Strategy
 from workbench.strategies.data_parallel import DataParallel
+from workbench.strategies.pipeline import check_schedule
 from workbench.strategies.reference import Reference
 from workbench.strategies.sharded_data_parallel import ShardedDataParallel
+
+_RUNNABLE = (Axis.PP, Axis.DP, Axis.FSDP, Axis.CP, Axis.TP)
 
 
 def build(layout: Layout, settings: Settings) -> Strategy:
@@ -15,12 +21,15 @@ def build(layout: Layout, settings: Settings) -> Strategy:
         LayoutError: Nothing runs this layout yet.
     """
     check(layout)
-    axes = layout.axes()
-    if Axis.FSDP in axes:
-        return ShardedDataParallel(settings)
-    if Axis.DP in axes:
-        return DataParallel(settings)
-    return Reference(settings)
+    accumulates = layout.fsdp > 1 and layout.num_microbatches > 1
+    if layout.precision != "fp32" or layout.recompute != "none" or accumulates:
+        return Composed(settings)
+    simple: dict[tuple[Axis, ...], Callable[[Settings], Strategy]] = {
+        (): Reference,
+        (Axis.DP,): DataParallel,
+        (Axis.FSDP,): ShardedDataParallel,
+    }
+    return simple.get(layout.axes(), Composed)(settings)
 
 
 def check(layout: Layout) -> None:
@@ -29,21 +38,42 @@ def check(layout: Layout) -> None:
     Raises:
         LayoutError: Naming what cannot run.
     """
-    runs = ((), (Axis.DP,), (Axis.FSDP,))
-    if layout.axes() not in runs:
+    missing = [str(axis) for axis in layout.axes() if axis not in _RUNNABLE]
+    if missing:
         raise LayoutError(
-            f"a layout with the axes {', '.join(layout.axes())} can be planned but not "
-            "run yet",
-            hint="dp alone and fsdp alone can run",
+            f"a layout with {', '.join(missing)} can be planned but not run yet",
+            hint=f"axes that run: {', '.join(_RUNNABLE)}",
         )
-    for name, value, only in (
-        ("precision", layout.precision, "fp32"),
-        ("recompute", layout.recompute, "none"),
-        ("zero", layout.zero, 0),
-        ("offload", layout.offload, ()),
+    for name, value, known in (
+        ("precision", layout.precision, ("fp32", "bf16")),
+        ("recompute", layout.recompute, ("none", "full")),
+        ("zero", layout.zero, (0,)),
+        ("offload", layout.offload, ((),)),
     ):
-        if value != only:
+        if value not in known:
             raise LayoutError(
                 f"{name}={value!r} can be planned but not run yet",
-                hint=f"run it with {name}={only!r}",
+                hint=f"run it with {name}={known[0]!r}",
             )
+    if layout.pp > 1:
+        check_schedule(
+            layout.schedule,
+            num_stages=layout.pp,
+            num_microbatches=layout.num_microbatches,
+            chunks=layout.chunks,
+        )
+    _check_order(layout)
+
+
+def _check_order(layout: Layout) -> None:
+    """FSDP2 wants replicas outside shards."""
+    axes = layout.axes()
+    if (
+        Axis.DP in axes
+        and Axis.FSDP in axes
+        and axes.index(Axis.DP) > axes.index(Axis.FSDP)
+    ):
+        raise LayoutError(
+            "dp inside fsdp can be planned but not run",
+            hint="name dp before fsdp in the layout's order",
+        )

@@ -11,8 +11,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
 
 from workbench.strategies.nets import Decoder, materialize
+from workbench.strategies.pieces import local
 from workbench.strategies.units import units
 from workbench.strategies.whole import WholeNet
 
@@ -22,21 +24,24 @@ class Bucket:
 
     Args:
         parameters: The unit's parameters; their gradients become views of the buffer.
-        mesh: Its axis "dp" holds the ranks to sum over.
+        mesh: The layout's mesh.
+        axes: The axes to sum over, one after the other.
     """
 
-    def __init__(self, parameters: list[nn.Parameter], mesh: DeviceMesh) -> None:
+    def __init__(
+        self, parameters: list[nn.Parameter], mesh: DeviceMesh, axes: tuple[str, ...]
+    ) -> None:
         self.parameters = parameters
         self.mesh = mesh
+        self.axes = axes
         self.sending = True
         first = parameters[0]
-        num_elements = sum(parameter.numel() for parameter in parameters)
-        self.flat = torch.zeros(num_elements, dtype=first.dtype, device=first.device)
+        sizes = [local(parameter).numel() for parameter in parameters]
+        self.flat = torch.zeros(sum(sizes), dtype=first.dtype, device=first.device)
         self._missing = len(parameters)
         self._work: dist.Work | None = None
-        views = self.flat.split([parameter.numel() for parameter in parameters])
-        for parameter, view in zip(parameters, views, strict=True):
-            parameter.grad = view.view_as(parameter)
+        for parameter, view in zip(parameters, self.flat.split(sizes), strict=True):
+            parameter.grad = _gradient(parameter, view)
             parameter.register_post_accumulate_grad_hook(self._filled)
 
     def _filled(self, _: torch.Tensor) -> None:
@@ -45,8 +50,7 @@ class Bucket:
         if self._missing == 0:
             self._missing = len(self.parameters)
             if self.sending:
-                # By name at each use: the group may have been formed again.
-                group = self.mesh.get_group("dp")
+                group = self.mesh.get_group(self.axes[0])
                 self._work = dist.all_reduce(self.flat, group=group, async_op=True)
 
     def finish(self) -> None:
@@ -54,12 +58,29 @@ class Bucket:
         if self._work is not None:
             self._work.wait()
             self._work = None
+            for axis in self.axes[1:]:
+                dist.all_reduce(self.flat, group=self.mesh.get_group(axis))
 
     def empty(self) -> None:
         """Make ready for the next backward, also after one that was broken off."""
         self._work = None
         self._missing = len(self.parameters)
         self.flat.zero_()
+
+
+def _gradient(parameter: nn.Parameter, view: torch.Tensor) -> torch.Tensor:
+    """Return a part of a bucket in the form of a parameter's gradient."""
+    part = view.view_as(local(parameter))
+    if not isinstance(parameter, DTensor):
+        return part
+    return DTensor.from_local(
+        part,
+        parameter.device_mesh,
+        parameter.placements,
+        run_check=False,
+        shape=parameter.shape,
+        stride=parameter.stride(),
+    )
 
 
 class DataParallel(WholeNet):
@@ -73,7 +94,7 @@ class DataParallel(WholeNet):
     def wrap(self, net: Decoder) -> nn.Module:
         """Give the net its values, equal on all ranks, and its gradients buckets."""
         materialize(net, self.ranks.device, seed=self.settings.seed)
-        self.buckets = [Bucket(unit, self.ranks.mesh) for unit in units(net)]
+        self.buckets = [Bucket(unit, self.ranks.mesh, ("dp",)) for unit in units(net)]
         return net
 
     @contextmanager

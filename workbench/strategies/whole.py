@@ -2,20 +2,21 @@
 
 import time
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.tensor import DTensor
 from torch.nn import functional
 
 from workbench.collectives.ranks import Ranks
 from workbench.layout import Layout
+from workbench.layout.scalars import SCALAR_DTYPE, STEP_SCALARS
 from workbench.strategies.contract import Settings, StateBytes, StepResult, Strategy
 from workbench.strategies.nets import Decoder
+from workbench.strategies.pieces import local
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 
@@ -48,11 +49,10 @@ class WholeNet(Strategy):
     def gradient_copies(self) -> int:
         """Ranks that hold the same gradient element after the reduction."""
 
-    @contextmanager
-    def accumulating(self, *, last: bool) -> Iterator[None]:
+    def accumulating(self, *, last: bool) -> AbstractContextManager[None]:
         """Surround one micro-batch; only the last one's backward reduces gradients."""
         del last
-        yield
+        return nullcontext()
 
     def finish_gradients(self) -> None:
         """Wait until the gradients are sums over all ranks."""
@@ -69,11 +69,11 @@ class WholeNet(Strategy):
 
     def step(self, batch: Batch, *, learning_rate: float) -> StepResult:
         """Run forward, backward and optimizer on this rank's share of a global batch."""
-        clock = _Clock()
+        clock = Clock()
         loss_sum = self._forward_backward(batch, clock)
         self.finish_gradients()
         clock.lap("gradients")
-        loss, count, norm = self._reduce_scalars(loss_sum, batch[1].numel())
+        loss, count, norm = self._reduce_scalars(loss_sum, batch[1])
         self._update(learning_rate, norm, count)
         self.zero_gradients()
         clock.lap("optimizer")
@@ -84,9 +84,10 @@ class WholeNet(Strategy):
             seconds=clock.seconds,
         )
 
-    def _forward_backward(self, batch: Batch, clock: "_Clock") -> torch.Tensor:
+    def _forward_backward(self, batch: Batch, clock: "Clock") -> torch.Tensor:
         """Accumulate gradients of loss sum / nominal tokens; return the loss sum."""
         total = torch.zeros((), dtype=torch.float64, device=self.ranks.device)
+        batch = (batch[0].to(self.ranks.device), batch[1].to(self.ranks.device))
         parts = list(
             zip(*(x.tensor_split(self.num_microbatches) for x in batch), strict=True)
         )
@@ -108,29 +109,32 @@ class WholeNet(Strategy):
         )
 
     def _reduce_scalars(
-        self, loss_sum: torch.Tensor, num_tokens: int
+        self, loss_sum: torch.Tensor, targets: torch.Tensor
     ) -> tuple[float, int, float]:
         """Return mean loss, tokens and gradient norm of the global batch, in one call."""
-        squares = _sum_of_squares(self.local_gradients())
-        scalars = torch.stack(
-            [
-                loss_sum,
-                torch.tensor(
-                    float(num_tokens), dtype=torch.float64, device=loss_sum.device
-                ),
-                squares / self.gradient_copies,
-            ]
-        )
-        loss, count, square = self._sum_over_ranks(scalars)
-        return (
-            loss / count,
-            int(count),
-            square**0.5 * self.settings.nominal_tokens / count,
-        )
+        shares = [*self.contribution(loss_sum, targets), self.gradient_squares().item()]
+        loss, count, square = self._sum_over_ranks(shares)
+        norm = square**0.5 * self.settings.nominal_tokens / count
+        return loss / count, round(count), norm
 
-    def _sum_over_ranks(self, scalars: torch.Tensor) -> list[float]:
-        if self.ranks.world_size > 1:
-            dist.all_reduce(scalars)
+    def contribution(
+        self, loss_sum: torch.Tensor, targets: torch.Tensor
+    ) -> list[float]:
+        """Return this rank's share of loss sum and tokens, so that all shares add up."""
+        return [loss_sum.item(), float(targets.numel())]
+
+    def gradient_squares(self) -> torch.Tensor:
+        """Return this rank's share of the squared norm of all gradients."""
+        return sum_of_squares(self.local_gradients()) / self.gradient_copies
+
+    def _sum_over_ranks(self, shares: list[float]) -> list[float]:
+        """Sum the step's scalars over all ranks, in the one call that is planned."""
+        assert len(shares) == len(STEP_SCALARS)
+        if self.ranks.world_size == 1:
+            return shares
+        dtype = getattr(torch, SCALAR_DTYPE)
+        scalars = torch.tensor(shares, dtype=dtype, device=self.ranks.device)
+        dist.all_reduce(scalars)
         values: list[float] = scalars.tolist()
         return values
 
@@ -157,13 +161,14 @@ class WholeNet(Strategy):
     def evaluate(self, batch: Batch) -> tuple[float, int]:
         """Return mean loss and tokens of a global batch of which this is a share."""
         with torch.no_grad():
-            loss_sum = self._loss_sum(*batch).double()
-        count = torch.tensor(
-            float(batch[1].numel()), dtype=torch.float64, device=loss_sum.device
-        )
-        scalars = torch.stack([loss_sum, count, torch.zeros_like(count)])
-        loss, num_tokens, _ = self._sum_over_ranks(scalars)
-        return loss / num_tokens, int(num_tokens)
+            loss_sum = self._evaluated(batch)
+        shares = [*self.contribution(loss_sum, batch[1]), 0.0]
+        loss, num_tokens, _ = self._sum_over_ranks(shares)
+        return loss / num_tokens, round(num_tokens)
+
+    def _evaluated(self, batch: Batch) -> torch.Tensor:
+        """Return the loss sum of this rank's share of a batch."""
+        return self._loss_sum(*batch).double()
 
     def logits(self, tokens: torch.Tensor) -> torch.Tensor:
         """Return logits [B, T, V] of tokens [B, T], without gradients."""
@@ -231,29 +236,32 @@ class WholeNet(Strategy):
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
 
-class _Clock:
+class Clock:
     """Sums the time between laps by name."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin a lap now."""
         self._last_s = time.perf_counter()
 
     def lap(self, name: str) -> None:
+        """End a lap: its time goes to `name`."""
         now_s = time.perf_counter()
         self.seconds[name] = self.seconds.get(name, 0.0) + now_s - self._last_s
         self._last_s = now_s
-
-
-def local(tensor: torch.Tensor) -> torch.Tensor:
-    """Return this rank's part of a tensor."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def _bytes(tensors: Iterable[torch.Tensor]) -> int:
     return sum(local(t).numel() * t.element_size() for t in tensors)
 
 
-def _sum_of_squares(tensors: list[torch.Tensor]) -> torch.Tensor:
+def sum_of_squares(tensors: list[torch.Tensor]) -> torch.Tensor:
+    """Return the sum of squares of all elements, in float64."""
+    if not tensors:
+        return torch.zeros((), dtype=torch.float64)
     norms = torch.stack(torch._foreach_norm(tensors)).double()
     return norms.square().sum()
 

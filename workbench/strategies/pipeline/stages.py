@@ -1,7 +1,5 @@
 """A net cut into stages, each with some layers and perhaps one of the ends."""
 
-from typing import cast
-
 import torch
 from torch import nn
 
@@ -80,9 +78,7 @@ def held_parts(stages: list[Stage]) -> nn.Module:
     return Stage(
         embedding=stages[0].embedding,
         layers={
-            index: cast(nn.Module, layer)
-            for stage in stages
-            for index, layer in stage.layers.items()
+            index: layer for stage in stages for index, layer in stage.layers.items()
         },
         norm=stages[-1].norm,
         head=stages[-1].head,
