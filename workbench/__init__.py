@@ -15,6 +15,7 @@ from workbench.layout import Layout
 from workbench.model import ModelSpec
 
 if TYPE_CHECKING:
+    from workbench.notebook.builder import LayoutBuilder as _LayoutBuilder
     from workbench.notebook.follow import HasFeed
     from workbench.notebook.monitor import LiveMonitor
     from workbench.notebook.report import Report
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Layout",
+    "LayoutBuilder",
     "WorkbenchError",
     "attach",
     "compare",
@@ -139,6 +141,33 @@ def trace(
     from workbench.tracing import trace
 
     return trace(module, example_inputs, name=name)
+
+
+def LayoutBuilder(  # noqa: N802 - it makes one, and loads widgets only then
+    model: ModelSpec,
+    hardware: ClusterSpec,
+    *,
+    global_batch: int | None = None,
+    layout: Layout | None = None,
+) -> "_LayoutBuilder":
+    """Show a cluster in which a layout is built by hand; every step is planned at once.
+
+    Args:
+        model: What is trained.
+        hardware: On what.
+        global_batch: Samples per step; 8 for each device by default.
+        layout: What to start from; all devices on fsdp by default.
+
+    Raises:
+        LayoutError: A layout that the model or the cluster cannot hold.
+
+    Example:
+        `builder = wb.LayoutBuilder(wb.model("llama3-8b"), wb.hardware("h100"))`, then
+        `builder.layout` and `builder.plan` follow what you do in the picture.
+    """
+    from workbench.notebook.builder import LayoutBuilder
+
+    return LayoutBuilder(model, hardware, global_batch=global_batch, layout=layout)
 
 
 def monitor(target: "HasFeed | str | None" = None) -> "LiveMonitor":

@@ -98,3 +98,74 @@ class RunRow(TypedDict):
     layout: str
     loss: str
     by: str
+
+
+class AxisRow(TypedDict):
+    """One axis of the grid, with the degrees that may be chosen."""
+
+    name: str
+    meaning: str
+    degree: int
+    options: list[int]
+    fills: bool
+
+
+class TileKind(TypedDict):
+    """What ranks of one kind hold."""
+
+    ranks: str
+    parts: list[Part]
+    peak: float
+    text: str
+    fits: bool
+
+
+class Choice(TypedDict):
+    """One setting beside the degrees."""
+
+    name: str
+    label: str
+    value: str
+    choices: list[str]
+
+
+class StageCell(TypedDict):
+    """One stage of the pipeline: how many layers it holds."""
+
+    layers: int
+    text: str
+
+
+class Line(TypedDict):
+    """A figure with what it says."""
+
+    label: str
+    text: str
+    note: str
+
+
+class BuilderPicture(TypedDict):
+    """All that a layout builder shows."""
+
+    title: str
+    axes: list[AxisRow]
+    choices: list[Choice]
+    numRanks: int
+    ranksPerNode: int
+    capacity: float
+    capacityText: str
+    kinds: list[TileKind]
+    kindOf: list[int]
+    stages: list[StageCell]
+    tiles: list[Tile]
+    step: list[PhaseShare]
+    comm: list[Line]
+    fits: bool
+    verdict: str
+    reasons: list[str]
+    pinned: str
+    code: str
+    toml: str
+    error: str
+    canUndo: bool
+    canRedo: bool

@@ -22,7 +22,7 @@ _SCRIPTS = (
 
 
 MODULE = script(*_SCRIPTS, uplot=True)
-STYLE = style("shared/base.css", "monitor/widget.css", uplot=True)
+STYLE = style("shared/base.css", "shared/parts.css", "monitor/widget.css", uplot=True)
 
 
 class Monitor(anywidget.AnyWidget):
