@@ -27,6 +27,8 @@ def shortened(folder):
 
 def test_the_quickstart_runs_and_its_monitor_moves(page, lab, notebooks, home):
     path = shortened(notebooks)
+    if "WORKBENCH_SCREENSHOTS" in os.environ:
+        page.set_viewport_size({"width": 1560, "height": 1900})
     open_file(page, lab, path)
 
     run_all(page)

@@ -12,6 +12,8 @@ export function makeAxes(act, take) {
 	let shown = null;
 	/** @type {HTMLElement|null} */
 	let dragged = null;
+	/** The axis that was moved by keyboard: the focus goes with it. */
+	let moved = "";
 
 	const rowOf = (/** @type {Event} */ event) =>
 		/** @type {HTMLElement|null} */ (/** @type {HTMLElement} */ (event.target).closest("li[data-axis]"));
@@ -47,6 +49,7 @@ export function makeAxes(act, take) {
 		const isSpin = /** @type {HTMLElement} */ (event.target).getAttribute("role") === "spinbutton";
 		if (event.altKey && event.key.match(/Up|Down/)) {
 			const at = shown.axes.indexOf(axis);
+			moved = axis.name;
 			move(axis.name, at - step);
 		} else if (isSpin) {
 			act({ k: "degree", axis: axis.name, degree: next(axis, step) });
@@ -77,6 +80,11 @@ export function makeAxes(act, take) {
 		update(picture, inHand) {
 			shown = picture;
 			keepChildren(list, picture.axes, makeAxisRow, (row, axis) => updateAxisRow(row, axis, inHand));
+			const name = moved;
+			moved = "";
+			if (name) {
+				/** @type {HTMLElement|null} */ (list.querySelector(`[data-axis="${name}"] .wb-degree`))?.focus();
+			}
 		},
 	};
 }
