@@ -52,6 +52,8 @@ class RankState:
             where there is one, else live heap bytes less `base_bytes`.
         base_bytes: Live heap bytes before the model was built, as reported; else those
             of the run's first sample.
+        trained: Whether a trainer reported its base: then only its phases count for
+            the peak.
         categories: Bytes of weights, gradients, optimizer, as measured.
         state: The newest state event's word.
         wall_s: Time of its newest event.
@@ -61,6 +63,7 @@ class RankState:
     now_bytes: int | None = None
     peak_bytes: int | None = None
     base_bytes: int | None = None
+    trained: bool = False
     categories: dict[str, int] = field(default_factory=dict)
     state: str = ""
     wall_s: float = 0.0
@@ -83,6 +86,9 @@ class RankState:
         base = self.base_bytes or 0
         peak = sample.get("heap_peak_bytes")
         now = max(sample["heap_bytes"] - base, 0)
+        if self.trained and sample.get("phase") == "cell":
+            # What other cells do with the heap is no peak of the training.
+            return now, self.peak_bytes or 0
         return now, None if peak is None else max(peak - base, 0)
 
     def _take_base(self, sample: dict[str, Any]) -> None:
@@ -90,6 +96,7 @@ class RankState:
         if reported is not None and reported != self.base_bytes:
             # What was seen before the model was built is no peak of the model.
             self.base_bytes, self.peak_bytes = reported, None
+            self.trained = True
         elif self.base_bytes is None:
             self.base_bytes = sample.get("heap_bytes")
 
