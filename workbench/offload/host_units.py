@@ -23,7 +23,7 @@ class Unit:
     """A part of a net that is on the device as a whole or not at all.
 
     Args:
-        name: Prefix of its parameters' names, e.g. "layers.3".
+        name: Prefix of its parameters' names, e.g. "layers.3"; may be empty.
         module: Takes one tensor and returns one; may be on the meta device.
         fill: Gives the module its memory and values; None where it has them.
     """
@@ -31,6 +31,11 @@ class Unit:
     name: str
     module: nn.Module
     fill: Callable[[nn.Module], None] | None = None
+
+
+def full_name(unit: str, name: str) -> str:
+    """Return a parameter's name in the whole net; a unit may have the empty name."""
+    return f"{unit}.{name}" if unit else name
 
 
 class HostUnit:
@@ -87,6 +92,10 @@ class HostUnit:
             for name, parameter in unit.own.items()
         }
         return [by_owner[id(parameter)] for parameter in self.parameters.values()]
+
+    def full(self, name: str) -> str:
+        """Return the name that a parameter of this unit has in the whole net."""
+        return full_name(self.name, name)
 
     def call(self, weights: Sequence[torch.Tensor], x: torch.Tensor) -> torch.Tensor:
         """Run this unit with weights of the device, in order of `parameters`."""
@@ -173,7 +182,7 @@ def require_room(
         parameter
         for unit in units
         for name, parameter in unit.module.named_parameters()
-        if f"{unit.name}.{name}" not in tied
+        if full_name(unit.name, name) not in tied
     ]
     weight_bytes = 2 * flat_bytes(own)
     if work_dtype is not None:
@@ -196,7 +205,7 @@ def check_tied(units: Sequence[Unit], tied: Mapping[str, str]) -> None:
     names: set[str] = set()
     for unit in units:
         for name, parameter in unit.module.named_parameters():
-            whole = f"{unit.name}.{name}"
+            whole = full_name(unit.name, name)
             names.add(whole)
             owner = seen.setdefault(id(parameter), whole)
             if owner != whole and whole not in tied:

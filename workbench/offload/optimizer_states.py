@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
+from torch.distributed.tensor import DTensor
 from torch.overrides import TorchFunctionMode
 
 from workbench.offload.tiers import Tier
@@ -43,8 +44,19 @@ class StatesIn(TorchFunctionMode):
     ) -> Any:
         made = func(*args, **(kwargs or {}))
         if func in _MAKERS and isinstance(made, torch.Tensor) and made.ndim > 0:
-            return self._tier.place(made)
+            return self._place(made)
         return made
+
+    def _place(self, made: torch.Tensor) -> torch.Tensor:
+        if not isinstance(made, DTensor):
+            return self._tier.place(made)
+        return DTensor.from_local(
+            self._tier.place(made.to_local()),
+            made.device_mesh,
+            made.placements,
+            shape=made.shape,
+            stride=made.stride(),
+        )
 
 
 def make_in(
@@ -65,6 +77,13 @@ def step_in(tier: Tier, optimizer: torch.optim.Optimizer) -> None:
         return
     with StatesIn(tier):
         optimizer.step()
+
+
+def keep_states_in(tier: Tier, optimizer: torch.optim.Optimizer) -> None:
+    """Let the states that an optimizer makes in its steps be made in a tier."""
+    mode = StatesIn(tier)
+    optimizer.register_step_pre_hook(lambda *_: mode.__enter__() and None)
+    optimizer.register_step_post_hook(lambda *_: mode.__exit__(None, None, None))
 
 
 def state_bytes(optimizer_of: OptimizerOf, parameters: Iterable[torch.Tensor]) -> int:

@@ -15,7 +15,13 @@ from typing import Literal
 import torch
 
 from workbench.errors import OffloadError
-from workbench.offload.host_units import HostUnit, Unit, check_tied, require_room
+from workbench.offload.host_units import (
+    HostUnit,
+    Unit,
+    check_tied,
+    full_name,
+    require_room,
+)
 from workbench.offload.lanes import Throttle, Transfer, Worker, lanes_between
 from workbench.offload.optimizer_states import OptimizerOf
 from workbench.offload.streamed_step import Loss, StreamedStep
@@ -111,15 +117,15 @@ class Streamed:
 
     def _to_host(self, unit: Unit) -> HostUnit:
         owners = {
-            f"{earlier.name}.{name}": parameter
+            earlier.full(name): parameter
             for earlier in self.units
             for name, parameter in earlier.own.items()
         }
-        prefix = f"{unit.name}."
+        tied = self._how.tied
         shared = {
-            name.removeprefix(prefix): owners[owner]
-            for name, owner in self._how.tied.items()
-            if name.startswith(prefix)
+            name: owners[tied[whole]]
+            for name, _ in unit.module.named_parameters()
+            if (whole := full_name(unit.name, name)) in tied
         }
         return HostUnit(
             unit,
@@ -228,7 +234,7 @@ class Streamed:
     def gradients(self) -> dict[str, torch.Tensor]:
         """Return the host's gradients of the last backward by name, where there are any."""
         return {
-            f"{unit.name}.{name}": gradient
+            unit.full(name): gradient
             for unit in self.units
             for name, gradient in unit.gradients.items()
             if name not in unit.unused
@@ -238,7 +244,7 @@ class Streamed:
         """Return the host's parameters by name, after every step that was begun."""
         self.settle()
         return {
-            f"{unit.name}.{name}": parameter
+            unit.full(name): parameter
             for unit in self.units
             for name, parameter in unit.own.items()
         }

@@ -9,7 +9,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,6 +126,21 @@ class Swap:
         hooks = torch.autograd.graph.saved_tensors_hooks
         with hooks(self.last.pack, self.last.unpack):
             yield self.last
+
+    def attach(self, module: nn.Module) -> None:
+        """Swap whatever a module's forward saves from now on, each time it is called."""
+        running: list[AbstractContextManager[Any]] = []
+
+        def begin(*_: Any) -> None:
+            saves = torch.is_grad_enabled()
+            running.append(self.forward() if saves else nullcontext())
+            running[-1].__enter__()
+
+        def end(*_: Any) -> None:
+            running.pop().__exit__(None, None, None)
+
+        module.register_forward_pre_hook(begin, prepend=True)
+        module.register_forward_hook(end, always_call=True)
 
     def close(self) -> None:
         """End the lanes."""

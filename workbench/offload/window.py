@@ -52,6 +52,11 @@ class Window:
         self.most_resident = 0
 
     @property
+    def held_bytes(self) -> int:
+        """Bytes of both buffers."""
+        return NUM_BUFFERS * self.unit_bytes
+
+    @property
     def resident(self) -> tuple[int, ...]:
         """Units that are on the device or on their way there."""
         return tuple(self._resident)

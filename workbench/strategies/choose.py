@@ -7,9 +7,12 @@ from workbench.layout import Axis, Layout
 from workbench.strategies.composed import Composed
 from workbench.strategies.contract import Settings, Strategy
 from workbench.strategies.data_parallel import DataParallel
+from workbench.strategies.offloaded import Offloaded
 from workbench.strategies.pipeline import check_schedule
 from workbench.strategies.reference import Reference
 from workbench.strategies.sharded_data_parallel import ShardedDataParallel
+from workbench.strategies.streamed import StreamedNet
+from workbench.strategies.whole import WholeNet
 
 _RUNNABLE = (Axis.PP, Axis.DP, Axis.FSDP, Axis.CP, Axis.TP)
 
@@ -21,10 +24,18 @@ def build(layout: Layout, settings: Settings) -> Strategy:
         LayoutError: Nothing runs this layout yet.
     """
     check(layout)
+    if "weights" in layout.offload:
+        return StreamedNet(settings)
+    on_device = _on_device(layout, settings)
+    return Offloaded(on_device) if layout.offload else on_device
+
+
+def _on_device(layout: Layout, settings: Settings) -> WholeNet:
+    """Return the strategy for the axes alone."""
     accumulates = layout.fsdp > 1 and layout.num_microbatches > 1
     if layout.precision != "fp32" or layout.recompute != "none" or accumulates:
         return Composed(settings)
-    simple: dict[tuple[Axis, ...], Callable[[Settings], Strategy]] = {
+    simple: dict[tuple[Axis, ...], Callable[[Settings], WholeNet]] = {
         (): Reference,
         (Axis.DP,): DataParallel,
         (Axis.FSDP,): ShardedDataParallel,
@@ -48,7 +59,6 @@ def check(layout: Layout) -> None:
         ("precision", layout.precision, ("fp32", "bf16")),
         ("recompute", layout.recompute, ("none", "full")),
         ("zero", layout.zero, (0,)),
-        ("offload", layout.offload, ((),)),
     ):
         if value not in known:
             raise LayoutError(
@@ -63,6 +73,8 @@ def check(layout: Layout) -> None:
             chunks=layout.chunks,
         )
     _check_order(layout)
+    if "weights" in layout.offload:
+        _check_streamed(layout)
 
 
 def _check_order(layout: Layout) -> None:
@@ -76,4 +88,19 @@ def _check_order(layout: Layout) -> None:
         raise LayoutError(
             "dp inside fsdp can be planned but not run",
             hint="name dp before fsdp in the layout's order",
+        )
+
+
+def _check_streamed(layout: Layout) -> None:
+    """Weights off the device stream, and then all else is off it as well."""
+    if set(layout.offload) != {"weights", "activations", "optimizer"}:
+        raise LayoutError(
+            f"offload={list(layout.offload)} keeps on the device what streaming cannot",
+            hint='offload=("weights", "activations", "optimizer"), or leave weights out',
+        )
+    if set(layout.axes()) - {Axis.DP} or layout.precision != "fp32":
+        raise LayoutError(
+            f"weights stream over dp alone in fp32, not with {layout} in "
+            f"{layout.precision}",
+            hint="offload activations and optimizer only, or use dp",
         )

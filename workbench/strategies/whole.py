@@ -37,7 +37,7 @@ class WholeNet(Strategy):
         self.ranks = ranks
         self.num_microbatches = layout.num_microbatches
         self.net: nn.Module = self.wrap(module)
-        self.optimizer = _adamw(self.net, self.settings)
+        self.optimizer = adamw(self.net, self.settings)
         return self.net
 
     @abstractmethod
@@ -266,7 +266,8 @@ def sum_of_squares(tensors: list[torch.Tensor]) -> torch.Tensor:
     return norms.square().sum()
 
 
-def _adamw(net: nn.Module, settings: Settings) -> torch.optim.AdamW:
+def adamw(net: nn.Module, settings: Settings) -> torch.optim.AdamW:
+    """Return the optimizer of all strategies: matrices decay, vectors do not."""
     parameters = list(net.parameters())
     groups: list[dict[str, Any]] = [
         {"params": [p for p in parameters if p.ndim >= 2]},
