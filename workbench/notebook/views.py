@@ -28,6 +28,8 @@ from workbench.units import bytes_text, count_text, seconds_text
 MAX_LINES = 16
 #: Differences up to this share of the plan are as good as the plan promises.
 MEMORY_TOLERANCE = 0.10
+#: One rank waiting longer than another by this share of a step is worth a word.
+WAITING_SHARE = 0.10
 
 #: How each status is to be taken; others are "done".
 STATUS_TONES: dict[str, Tone] = {"running": "good", "failed": "bad", "lost": "bad"}
@@ -384,6 +386,25 @@ def _notes(shown: Shown) -> list[str]:
             "Traffic differs from the plan: another model or layout than planned,"
             " or collectives of your own in the loop, are the usual causes."
         )
+    return notes + _waiting_notes(shown.picture)
+
+
+def _waiting_notes(picture: Picture) -> list[str]:
+    """Name the rank that others wait for, where they wait long."""
+    steps = picture.series.get("step_s")
+    if steps is None or len(steps.y) < 5:
+        return []
+    step_s = statistics.median(steps.y)
+    notes = []
+    for row in picture.comm:
+        longer_s = row.get("waited_s", 0.0) - row.get("late_waited_s", 0.0)
+        if row["phase"] == "step" and longer_s > WAITING_SHARE * step_s:
+            notes.append(
+                f"Rank {row['waiting_rank']} waits {longer_s / step_s:.0%} of a step"
+                f" for rank {row['late_rank']} in"
+                f" {_comm_label(row['op'], row['axis'], 'step')}: a slower device, a"
+                " busy core or uneven work on that rank are the usual causes."
+            )
     return notes
 
 

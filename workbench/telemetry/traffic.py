@@ -16,7 +16,7 @@ class RankTraffic:
 
     Args:
         times: Steps (or evaluations, ...) in which it happened: distinct causes.
-        count, payload_bytes, sent_bytes, seconds: Totals.
+        count, payload_bytes, sent_bytes, seconds, waited_s: Totals.
         cause: The newest.
     """
 
@@ -25,6 +25,7 @@ class RankTraffic:
     payload_bytes: int = 0
     sent_bytes: int = 0
     seconds: float = 0.0
+    waited_s: float = 0.0
     cause: str | None = None
 
     def add(self, payload: Mapping[str, Any], cause: str) -> None:
@@ -36,6 +37,7 @@ class RankTraffic:
         self.payload_bytes += payload.get("payload_bytes") or 0
         self.sent_bytes += payload.get("sent_bytes") or 0
         self.seconds += payload.get("seconds") or 0.0
+        self.waited_s += payload.get("waited_s") or 0.0
 
 
 class Traffic:
@@ -85,4 +87,18 @@ def _row(key: Key, ranks: dict[int, RankTraffic]) -> dict[str, Any]:
         "sent_bytes": max(sent),
         "sent_min_bytes": min(sent),
         "seconds": top.seconds / top.times,
+        **_waiting(ranks),
+    }
+
+
+def _waiting(ranks: dict[int, RankTraffic]) -> dict[str, Any]:
+    """Say who waits longest per step, and who least: the one that is waited for."""
+    waited = {rank: traffic.waited_s / traffic.times for rank, traffic in ranks.items()}
+    waiting = max(waited, key=lambda rank: waited[rank])
+    late = min(waited, key=lambda rank: waited[rank])
+    return {
+        "waiting_rank": waiting,
+        "waited_s": waited[waiting],
+        "late_rank": late,
+        "late_waited_s": waited[late],
     }

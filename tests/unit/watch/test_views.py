@@ -151,3 +151,26 @@ def test_differences_are_said_in_words(measured, planned, words):
 @pytest.mark.parametrize("toml", ["", "not = [toml", "unknown = 3"])
 def test_a_layout_that_cannot_be_read_is_left_out(toml):
     assert views.layout_text(toml) == ""
+
+
+def test_the_rank_that_is_waited_for_is_named(session, run):
+    for step in range(1, 8):
+        session.step(step, 2)
+        for rank, waited_s in ((0, 0.001), (1, 0.031)):
+            session.recorder.record(
+                Event(
+                    kind="collective",
+                    rank=rank,
+                    run=run,
+                    cause=f"step:{step}",
+                    payload={"op": "all_reduce", "axis": "tp", "waited_s": waited_s},
+                )
+            )
+    session.recorder.flush()
+
+    notes = views.panels(see(run))["notes"]
+
+    assert any(
+        note.startswith("Rank 1 waits 30% of a step for rank 0 in all-reduce over tp")
+        for note in notes
+    )
