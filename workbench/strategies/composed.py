@@ -7,7 +7,6 @@ tp, and slices it over fsdp. Gradients become sums over dp and cp, per unit.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -31,6 +30,7 @@ from workbench.strategies.pipeline import (
     cut_stages,
     held_parts,
 )
+from workbench.strategies.precision import compute_in
 from workbench.strategies.sharding import Shards
 from workbench.strategies.tensor.rules import apply
 from workbench.strategies.whole import Batch, Clock, WholeNet, sum_of_squares
@@ -79,10 +79,12 @@ class Composed(WholeNet):
             self._make_layers(stage)
             self._make_ends(stage, tied=net.tied)
         whole = held_parts(self.stages)
+        if self._shards is None and layout.precision != "fp32":
+            compute_in(whole, _DTYPES[layout.precision])
         self._partial = tensor.partial_parameters(whole)
         if self._shards is None and self._summed_axes:
             self._buckets = [
-                Bucket(unit, self.ranks.mesh, self._summed_axes)
+                Bucket(unit, self.ranks.mesh, self._summed_axes, self.num_microbatches)
                 for unit in stage_units(self.stages)
             ]
         return whole
@@ -155,23 +157,18 @@ class Composed(WholeNet):
             total.add_(loss_sum.detach())
             return loss_sum / self.settings.nominal_tokens
 
-        with self._autocast():
-            run = self._pipeline(inputs, loss, seconds=clock.seconds)
-            run.run(order)
+        self._pipeline(inputs, loss, seconds=clock.seconds).run(order)
         clock.restart()
         return total
 
     def accumulating(self, *, last: bool) -> AbstractContextManager[None]:
         """Reduce over replicas in the last micro-batch only."""
-        for bucket in self._buckets:
-            bucket.sending = last
         if self._shards is not None:
             self._shards.reduce_replicas(last=last)
         return nullcontext()
 
     def _loss_sum(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        with self._autocast():
-            logits = self.stages[0](inputs)
+        logits = self.stages[0](inputs)
         return self._loss_of(logits, targets)
 
     def _loss_of(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -269,8 +266,7 @@ class Composed(WholeNet):
             )
             if action.kind == "forward"
         ]
-        with self._autocast():
-            return self._pipeline(parts[0], last, seconds={}).run(forwards)
+        return self._pipeline(parts[0], last, seconds={}).run(forwards)
 
     def logits(self, tokens: torch.Tensor) -> torch.Tensor:
         """Return logits [B, T, V] of tokens [B, T]; all ranks must call this."""
@@ -278,8 +274,7 @@ class Composed(WholeNet):
         with torch.no_grad():
             inputs, _ = self._deal((tokens, tokens))
             if self.layout.pp == 1:
-                with self._autocast():
-                    result = self.stages[0](inputs)
+                result = self.stages[0](inputs)
             else:
                 result = self._from_last_stage(self._forward_only(inputs, None), inputs)
             result = self._made_whole(result.float())
@@ -356,6 +351,8 @@ class Composed(WholeNet):
         loss: Callable[[torch.Tensor, int], torch.Tensor],
         seconds: dict[str, float],
     ) -> PipelineRun:
+        last = self.num_microbatches - 1
+
         return PipelineRun(
             stages=self.stages,
             mesh=self._mesh(Axis.PP),
@@ -363,6 +360,7 @@ class Composed(WholeNet):
             boundary=[self._boundary(part) for part in inputs],
             dtype=_DTYPES[self.layout.precision],
             loss=loss,
+            surround=lambda action: self.accumulating(last=action.microbatch == last),
             seconds=seconds,
         )
 
@@ -388,12 +386,6 @@ class Composed(WholeNet):
 
     def _coordinate(self, axis: Axis) -> int:
         return self.layout.coordinates(self.ranks.rank).get(axis, 0)
-
-    def _autocast(self) -> AbstractContextManager[Any]:
-        """Compute in bfloat16 where asked; FSDP2 casts by itself."""
-        if self.layout.precision == "fp32" or self._shards is not None:
-            return nullcontext()
-        return torch.autocast(self.ranks.device.type, dtype=torch.bfloat16)
 
 
 def stage_units(stages: Sequence[Stage]) -> Iterator[list[nn.Parameter]]:

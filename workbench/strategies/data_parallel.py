@@ -4,9 +4,6 @@ One bucket per transformer layer and one for everything else. A bucket is sent a
 as the backward has filled it, while the backward goes on with the layers before it.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -26,19 +23,25 @@ class Bucket:
         parameters: The unit's parameters; their gradients become views of the buffer.
         mesh: The layout's mesh.
         axes: The axes to sum over, one after the other.
+        num_microbatches: Backwards of one step; the last one's gradients send it.
     """
 
     def __init__(
-        self, parameters: list[nn.Parameter], mesh: DeviceMesh, axes: tuple[str, ...]
+        self,
+        parameters: list[nn.Parameter],
+        mesh: DeviceMesh,
+        axes: tuple[str, ...],
+        num_microbatches: int,
     ) -> None:
         self.parameters = parameters
         self.mesh = mesh
         self.axes = axes
-        self.sending = True
+        # Every micro-batch's backward adds to every gradient once.
+        self._additions = len(parameters) * num_microbatches
+        self._missing = self._additions
         first = parameters[0]
         sizes = [local(parameter).numel() for parameter in parameters]
         self.flat = torch.zeros(sum(sizes), dtype=first.dtype, device=first.device)
-        self._missing = len(parameters)
         self._work: dist.Work | None = None
         for parameter, view in zip(parameters, self.flat.split(sizes), strict=True):
             parameter.grad = _gradient(parameter, view)
@@ -48,10 +51,8 @@ class Bucket:
         """Count a gradient that is complete; send the bucket after the last one."""
         self._missing -= 1
         if self._missing == 0:
-            self._missing = len(self.parameters)
-            if self.sending:
-                group = self.mesh.get_group(self.axes[0])
-                self._work = dist.all_reduce(self.flat, group=group, async_op=True)
+            group = self.mesh.get_group(self.axes[0])
+            self._work = dist.all_reduce(self.flat, group=group, async_op=True)
 
     def finish(self) -> None:
         """Wait until the buffer holds the sum over all ranks."""
@@ -64,7 +65,7 @@ class Bucket:
     def empty(self) -> None:
         """Make ready for the next backward, also after one that was broken off."""
         self._work = None
-        self._missing = len(self.parameters)
+        self._missing = self._additions
         self.flat.zero_()
 
 
@@ -94,15 +95,11 @@ class DataParallel(WholeNet):
     def wrap(self, net: Decoder) -> nn.Module:
         """Give the net its values, equal on all ranks, and its gradients buckets."""
         materialize(net, self.ranks.device, seed=self.settings.seed)
-        self.buckets = [Bucket(unit, self.ranks.mesh, ("dp",)) for unit in units(net)]
+        self.buckets = [
+            Bucket(unit, self.ranks.mesh, ("dp",), self.num_microbatches)
+            for unit in units(net)
+        ]
         return net
-
-    @contextmanager
-    def accumulating(self, *, last: bool) -> Iterator[None]:
-        """Send buckets in the last micro-batch only."""
-        for bucket in self.buckets:
-            bucket.sending = last
-        yield
 
     def finish_gradients(self) -> None:
         """Wait for every bucket."""

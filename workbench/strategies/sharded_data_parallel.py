@@ -4,9 +4,6 @@ Torch's FSDP2 does the work: each transformer layer is a unit of its own, everyt
 else is the root unit, which stays gathered between forward and backward.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
 from torch import nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
@@ -39,13 +36,6 @@ class ShardedDataParallel(WholeNet):
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)
         return net
-
-    @contextmanager
-    def accumulating(self, *, last: bool) -> Iterator[None]:
-        """Reduce gradients in the last micro-batch only."""
-        assert isinstance(self.net, FSDPModule)
-        self.net.set_requires_gradient_sync(last)
-        yield
 
     def reset(self) -> None:
         """Slice every layer again and drop the gradients of a broken step."""

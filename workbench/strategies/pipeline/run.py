@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 import torch
@@ -27,6 +28,7 @@ class PipelineRun:
         boundary: Shape of what passes between stages, by micro-batch.
         dtype: Of what passes between stages.
         loss: For the last stage.
+        surround: Entered around each backward.
         seconds: Time by phase name is added here.
     """
 
@@ -36,6 +38,7 @@ class PipelineRun:
     boundary: Sequence[tuple[int, ...]]
     dtype: torch.dtype
     loss: Loss
+    surround: Callable[[Action], AbstractContextManager[None]]
     seconds: dict[str, float] = field(default_factory=dict)
     _kept: dict[tuple[int, int], tuple[torch.Tensor, torch.Tensor]] = field(
         default_factory=dict
@@ -82,7 +85,8 @@ class PipelineRun:
 
     def _backward(self, action: Action, arrived: torch.Tensor | None) -> None:
         x, output = self._kept.pop((action.chunk, action.microbatch))
-        torch.autograd.backward(output, arrived)
+        with self.surround(action):
+            torch.autograd.backward(output, arrived)
         if self._number(action) > 0:
             assert x.grad is not None, "a boundary takes part in the loss"
             self._send(x.grad, action, step=-1)
