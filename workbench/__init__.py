@@ -31,6 +31,7 @@ __all__ = [
     "attach",
     "compare",
     "connect",
+    "export",
     "hardware",
     "launch",
     "load_layout",
@@ -273,6 +274,27 @@ def compare(run: str | None = None) -> "Comparison":
     from workbench.notebook.runs import compare_run
 
     return compare_run(run)
+
+
+def export(
+    run: str | None = None, folder: str | Path = "run", *, file_format: str = "csv"
+) -> list[Path]:
+    """Write a run as tables, one file for each kind of event, and return their paths.
+
+    Args:
+        run: Its id; the newest run by default.
+        folder: Made if missing; files of the same names in it are replaced.
+        file_format: "csv", or "parquet" where pyarrow is installed.
+
+    Raises:
+        StoreError: No such run or format, or a folder that cannot be written.
+
+    Example:
+        `wb.export(session.run, "quickstart")`
+    """
+    from workbench.notebook.runs import export_run
+
+    return export_run(run, folder, file_format)
 
 
 def report(run: str | None = None, path: str | Path | None = None) -> "Report":

@@ -15,6 +15,7 @@ from workbench.errors import StoreError
 from workbench.notebook import views
 from workbench.notebook.planned import planned_of
 from workbench.telemetry.derive import Measured, replay
+from workbench.telemetry.export import write_csv, write_parquet
 from workbench.telemetry.paths import home, store_path
 from workbench.telemetry.store import Run, RunStore
 from workbench.units import seconds_text
@@ -127,6 +128,23 @@ def write_report(
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(_report_html(shown), encoding="utf-8")
     return target.absolute()
+
+
+def export_run(
+    run: str | None, folder: str | os.PathLike[str], file_format: str
+) -> list[Path]:
+    """Write a run as tables, "csv" or "parquet", and return their paths.
+
+    Raises:
+        StoreError: No such run or format, or a folder that cannot be written.
+    """
+    writers = {"csv": write_csv, "parquet": write_parquet}
+    if file_format not in writers:
+        raise StoreError(
+            f"no format {file_format!r}", hint=f"one of {', '.join(writers)}"
+        )
+    with RunStore(store_path(), read_only=True) as store:
+        return writers[file_format](store, store.run(run).id, Path(folder))
 
 
 def _report_path(run: str) -> Path:

@@ -4,7 +4,7 @@ import pytest
 
 from workbench.errors import StoreError
 from workbench.notebook.dashboard import Dashboard
-from workbench.notebook.runs import compare_run, run_table, write_report
+from workbench.notebook.runs import compare_run, export_run, run_table, write_report
 
 
 @pytest.fixture
@@ -96,3 +96,14 @@ def test_a_dashboard_without_runs_says_so(tmp_path):
         assert "no runs yet" in dashboard._list.message
     finally:
         dashboard.close()
+
+
+def test_a_run_is_exported_as_tables(finished, tmp_path):
+    written = export_run(None, tmp_path / "tables", "csv")
+
+    assert {"run.json", "metric.csv", "collective.csv"} < {p.name for p in written}
+
+
+def test_an_unknown_format_is_refused(finished, tmp_path):
+    with pytest.raises(StoreError, match="one of csv, parquet"):
+        export_run(None, tmp_path, "xlsx")
