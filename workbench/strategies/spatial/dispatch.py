@@ -13,6 +13,7 @@ from torch.utils._pytree import register_pytree_node
 
 from workbench.errors import LayoutError
 from workbench.strategies.spatial import norms, reductions, sliding
+from workbench.strategies.spatial.halo import recut
 from workbench.strategies.spatial.split import Split
 
 Handler = Callable[..., Any]
@@ -180,21 +181,16 @@ def _drops(
 def _locally(
     name: str, func: Handler, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Run a function on the local parts; cuts must agree, and results keep them."""
-    splits = [*_splits(args), *_splits(tuple(kwargs.values()))]
-    first = splits[0]
-    if any(other.cuts != first.cuts for other in splits):
-        raise LayoutError(
-            f"{name} of tensors that are cut differently: "
-            + ", ".join(str([cut.sizes for cut in split.cuts]) for split in splits)
-        )
+    """Run a function on the local parts, all cut as the first of them is."""
+    first = [*_splits(args), *_splits(tuple(kwargs.values()))][0]
     if name in ALONG:
         default = {"cat": 0, "concat": 0, "chunk": 0, "glu": -1}.get(name, 1)
         position = 2 if name == "chunk" else 1
         dim = kwargs.get("dim", args[position] if len(args) > position else default)
         if first.cut_of(dim) is not None:
             raise LayoutError(f"{name} along dim {dim}, which is cut")
-    result = func(*_local(args), **{key: _local(kwargs[key]) for key in kwargs})
+    local = _local((args, kwargs), first)
+    result = func(*local[0], **local[1])
     if isinstance(result, torch.Tensor):
         return _held(name, first, result)
     return tuple(_held(name, first, part) for part in result)
@@ -219,11 +215,13 @@ def _splits(value: Any) -> list[Split]:
     return []
 
 
-def _local(value: Any) -> Any:
+def _local(value: Any, first: Split) -> Any:
     if isinstance(value, Split):
-        return value.local
+        return recut(value, first.cuts).local
+    if isinstance(value, dict):
+        return {key: _local(part, first) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(_local(part) for part in value)
+        return type(value)(_local(part, first) for part in value)
     return value
 
 

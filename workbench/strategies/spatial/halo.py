@@ -5,6 +5,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from workbench.errors import LayoutError
 from workbench.strategies import movement
 from workbench.strategies.movement.boxes import Box, Partition, intersection
 from workbench.strategies.movement.move import Messages, add_pieces, view
@@ -42,6 +43,29 @@ def bring(
         group=split.group(cut),
         transport="messages",
     )
+
+
+def recut(x: Split, cuts: tuple[Cut, ...]) -> Split:
+    """Move borders: the same tensor cut as another one of the same shape is.
+
+    What changes hands travels once, as messages; nothing does where cuts agree.
+
+    Raises:
+        LayoutError: Other dims or axes are cut, or extents differ.
+    """
+    ours, theirs = (
+        [(cut.dim, cut.axis, cut.extent) for cut in given] for given in (x.cuts, cuts)
+    )
+    if ours != theirs:
+        raise LayoutError(
+            f"tensors whose (dim, axis, extent) are {ours} and {theirs} do not fit",
+            hint="cut both with the same axes",
+        )
+    for index, (cut, wanted) in enumerate(zip(x.cuts, cuts, strict=True)):
+        if cut.sizes != wanted.sizes:
+            moved = bring(x.local, x, cut, wanted.spans)
+            x = x.holding(moved, (*cuts[: index + 1], *x.cuts[index + 1 :]))
+    return x
 
 
 class Overlapped:

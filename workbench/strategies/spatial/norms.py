@@ -120,15 +120,17 @@ class _Normalise(torch.autograd.Function):
         var = x.summed(centred.square().sum(dims, keepdim=True)) / count
         scale = (var + eps).rsqrt()
         y = centred.mul_(scale)
-        ctx.save_for_backward(y, scale)
+        # The input, as torch's norms do: a ReLU in place may follow.
+        ctx.save_for_backward(value, mean, scale)
         ctx.route = (x.holding(x.local.detach()), dims, count)
         ctx.mark_non_differentiable(mean, var)
         return y, mean, var
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
-        y, scale = ctx.saved_tensors
+        value, mean, scale = ctx.saved_tensors
         x, dims, count = ctx.route
+        y = (value - mean) * scale
         slope = grads[0]
         sums = torch.stack(
             (slope.sum(dims, keepdim=True), (slope * y).sum(dims, keepdim=True))

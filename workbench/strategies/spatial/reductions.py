@@ -11,6 +11,7 @@ import torch
 from torch.nn import functional
 
 from workbench.errors import LayoutError
+from workbench.strategies.spatial.halo import recut
 from workbench.strategies.spatial.split import Cut, Split
 
 
@@ -76,11 +77,11 @@ def cross_entropy(
     """Run functional.cross_entropy over split logits and split targets.
 
     Raises:
-        LayoutError: Class weights, no reduction, or targets cut otherwise.
+        LayoutError: Class weights, no reduction, or targets that do not fit.
     """
     if weight is not None:
         raise LayoutError("cross-entropy with class weights over a split tensor")
-    _check_alike(x, target, shift=1)
+    target = _alike(x, target, shift=1)
     summed = functional.cross_entropy(
         x.local, target.local, reduction="sum", ignore_index=ignore_index
     )
@@ -103,7 +104,7 @@ def _pairwise(loss: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
             raise LayoutError(
                 f"{loss.__name__} with further arguments on a split tensor"
             )
-        _check_alike(x, target, shift=0)
+        target = _alike(x, target, shift=0)
         summed = loss(x.local, target.local, reduction="sum")
         count = summed.new_tensor(float(x.local.numel()))
         return _reduced(x, summed, count, reduction)
@@ -130,10 +131,12 @@ def _reduced(
     return both[0] / both[1] if reduction == "mean" else both[0]
 
 
-def _check_alike(x: Split, target: object, *, shift: int) -> None:
-    cuts = [Cut(dim=cut.dim - shift, axis=cut.axis, sizes=cut.sizes) for cut in x.cuts]
-    if not isinstance(target, Split) or list(target.cuts) != cuts:
+def _alike(x: Split, target: object, *, shift: int) -> Split:
+    """Return targets cut as the predictions are, whose dims count `shift` more."""
+    if not isinstance(target, Split):
         raise LayoutError(
-            "the targets are not cut as the predictions are",
-            hint=f"cut(targets, mesh, first={2 - shift}) with the same sizes",
+            "predictions are cut over spatial axes, targets are not",
+            hint=f"cut(targets, mesh, first={2 - shift})",
         )
+    cuts = [Cut(dim=c.dim - shift, axis=c.axis, sizes=c.sizes) for c in x.cuts]
+    return recut(target, tuple(cuts))

@@ -146,7 +146,7 @@ def _run(y: torch.Tensor, parts: Sequence[Part], sliding: Sliding) -> torch.Tens
         y = functional.pad(y, padding, value=sliding.fill)
     y = sliding.run(y)
     for dim in empty:
-        y = y.narrow(dim, 0, 0)
+        y = y.narrow(dim, 0, 0).clone()
     return y
 
 
@@ -355,7 +355,9 @@ def transposed_convolution(
         y = trim.fed(y)
     y = _TRANSPOSED[count](y, weight, bias, strides, left, more, groups, dilations)
     for trim in trims:
-        y = y.narrow(trim.dim, trim.skip, trim.keep)
+        if trim.keep < y.shape[trim.dim]:
+            # Not a view: FSDP2 could not follow in-place changes of one.
+            y = y.narrow(trim.dim, trim.skip, trim.keep).clone()
     return x.holding(y, outputs)
 
 
