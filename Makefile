@@ -57,7 +57,7 @@ unit: $(DEV)
 	@$(PYTEST) --doctest-modules workbench/units.py workbench/model workbench/hardware workbench/layout workbench/planner
 
 numerics: $(DEV)
-	@$(PYTEST) tests/numerics
+	@$(PYTEST) --doctest-modules workbench/training/schedule.py tests/numerics
 
 gpu: $(DEV)
 	@$(PYTEST) tests/gpu

@@ -6,28 +6,31 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class CosineSchedule:
-    """Warm-up over a share of the run, then a cosine down to a share of the peak.
+    """Warm-up over the first steps, then a cosine down to a share of the peak.
+
+    A warm-up counts in steps, not in shares of a run: Adam's second moments need some
+    tens of gradients before a full rate is safe, however short the run.
 
     Args:
         peak: The highest learning rate.
         num_steps: Steps of the whole run.
-        warmup_share: Of the run.
+        warmup_steps: At most; never more than half of the run.
         final_share: Of the peak, reached at the last step.
     """
 
     peak: float
     num_steps: int
-    warmup_share: float = 0.05
+    warmup_steps: int = 20
     final_share: float = 0.1
 
     def rate(self, step: int) -> float:
         """Return the learning rate of a step, counted from 0.
 
         >>> schedule = CosineSchedule(peak=1.0, num_steps=100)
-        >>> schedule.rate(0), schedule.rate(4), round(schedule.rate(99), 2)
-        (0.2, 1.0, 0.1)
+        >>> schedule.rate(0), schedule.rate(19), round(schedule.rate(99), 2)
+        (0.05, 1.0, 0.1)
         """
-        warmup = max(1, round(self.num_steps * self.warmup_share))
+        warmup = max(1, min(self.warmup_steps, self.num_steps // 2))
         if step < warmup:
             return self.peak * (step + 1) / warmup
         done = min(1.0, (step - warmup + 1) / max(1, self.num_steps - warmup))
