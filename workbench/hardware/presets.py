@@ -11,6 +11,7 @@ from workbench.hardware.spec import (
     Constant,
     DeviceGroup,
     DeviceSpec,
+    KernelSpec,
     Link,
 )
 from workbench.units import GIB, GIGA, TERA
@@ -29,8 +30,10 @@ class NodePreset:
     memory_gb_per_s: float
     matmul_efficiency: float
     node_gb_per_s: float
+    node_start_s: float
     rack_gb_per_s: float
     power_watts: float
+    processors: int
     devices_per_node: int = 8
     source: str
 
@@ -41,50 +44,120 @@ _NVLINK = (
     "(stas00/ml-engineering; vTrain tables)"
 )
 _FABRIC = "one 200 or 400 Gbit/s NIC per GPU less 10 percent for headers"
-_START_UP = "start-up of a ring collective of 8 GPUs above 1 MiB, published fits"
+_START_UP = (
+    "start-up of an all-reduce over 1 + log2(ranks), fitted on payloads above 1 MiB "
+    "(stas00/ml-engineering; vTrain tables)"
+)
 
-#: Every named GPU node, 8 GPUs each.
+
+def _rates(
+    float32: float, reduced: float, float8: float = 0
+) -> tuple[tuple[str, float], ...]:
+    rates = (("float32", float32), ("bfloat16", reduced), ("float16", reduced))
+    return (*rates, ("float8", float8)) if float8 else rates
+
+
+#: Every named GPU node, 8 GPUs each where not said otherwise.
 NODES = MappingProxyType(
     {
+        "v100": NodePreset(
+            memory_gib=32,
+            tflops=(("float32", 15.7), ("float16", 125)),
+            memory_gb_per_s=900,
+            matmul_efficiency=0.85,
+            node_gb_per_s=124,
+            node_start_s=17e-6,
+            rack_gb_per_s=11.2,
+            power_watts=300,
+            devices_per_node=4,
+            processors=80,
+            source="NVIDIA V100 SXM2 data sheet; 4 GPUs and 4 x 100 Gbit/s per node",
+        ),
         "a100": NodePreset(
             memory_gib=80,
-            tflops=(("float32", 19.5), ("bfloat16", 312), ("float16", 312)),
+            tflops=_rates(19.5, 312),
             memory_gb_per_s=2039,
             matmul_efficiency=0.87,
-            node_gb_per_s=240,
+            node_gb_per_s=230,
+            node_start_s=20e-6,
             rack_gb_per_s=22.5,
             power_watts=400,
+            processors=108,
             source="NVIDIA A100 80GB SXM data sheet",
+        ),
+        "a100-40": NodePreset(
+            memory_gib=40,
+            tflops=_rates(19.5, 312),
+            memory_gb_per_s=1555,
+            matmul_efficiency=0.87,
+            node_gb_per_s=230,
+            node_start_s=20e-6,
+            rack_gb_per_s=22.5,
+            power_watts=400,
+            processors=108,
+            source="NVIDIA A100 40GB SXM data sheet",
         ),
         "h100": NodePreset(
             memory_gib=80,
-            tflops=(
-                ("float32", 67),
-                ("bfloat16", 989),
-                ("float16", 989),
-                ("float8", 1979),
-            ),
+            tflops=_rates(67, 989, 1979),
             memory_gb_per_s=3350,
             matmul_efficiency=0.80,
-            node_gb_per_s=360,
+            node_gb_per_s=365,
+            node_start_s=14e-6,
             rack_gb_per_s=45,
             power_watts=700,
+            processors=132,
             source="NVIDIA H100 SXM data sheet",
         ),
         "h200": NodePreset(
             memory_gib=141 * GIGA / GIB,
-            tflops=(
-                ("float32", 67),
-                ("bfloat16", 989),
-                ("float16", 989),
-                ("float8", 1979),
-            ),
+            tflops=_rates(67, 989, 1979),
             memory_gb_per_s=4800,
             matmul_efficiency=0.80,
-            node_gb_per_s=360,
+            node_gb_per_s=365,
+            node_start_s=14e-6,
             rack_gb_per_s=45,
             power_watts=700,
+            processors=132,
             source="NVIDIA H200 SXM data sheet",
+        ),
+        "b200": NodePreset(
+            memory_gib=180 * GIGA / GIB,
+            tflops=_rates(80, 2250, 4500),
+            memory_gb_per_s=8000,
+            matmul_efficiency=0.78,
+            node_gb_per_s=680,
+            node_start_s=20e-6,
+            rack_gb_per_s=45,
+            power_watts=1000,
+            processors=148,
+            source="NVIDIA DGX B200 data sheet",
+        ),
+        "gb200": NodePreset(
+            memory_gib=186 * GIGA / GIB,
+            tflops=_rates(80, 2450, 4900),
+            memory_gb_per_s=8000,
+            matmul_efficiency=0.73,
+            node_gb_per_s=680,
+            node_start_s=20e-6,
+            rack_gb_per_s=45,
+            power_watts=1200,
+            devices_per_node=72,
+            processors=148,
+            source="NVIDIA GB200 NVL72 data sheet: one NVLink domain of 72 GPUs",
+        ),
+        "gh200": NodePreset(
+            memory_gib=96,
+            tflops=_rates(67, 989, 1979),
+            memory_gb_per_s=4000,
+            matmul_efficiency=0.80,
+            node_gb_per_s=120,
+            node_start_s=14e-6,
+            rack_gb_per_s=22.5,
+            power_watts=900,
+            devices_per_node=4,
+            processors=132,
+            source="NVIDIA GH200 data sheet; 4 superchips per node",
         ),
     }
 )
@@ -143,6 +216,7 @@ def _device(name: str, preset: NodePreset) -> DeviceSpec:
             value=preset.matmul_efficiency, origin="published", source=_MATMUL
         ),
         power_watts=preset.power_watts,
+        kernels=KernelSpec(processors=preset.processors),
     )
 
 
@@ -150,14 +224,16 @@ def _links(preset: NodePreset) -> tuple[Link, ...]:
     return (
         Link(
             scope="node",
-            start_up_s=Constant(value=1e-5, origin="published", source=_START_UP),
+            start_up_s=Constant(
+                value=preset.node_start_s, origin="published", source=_START_UP
+            ),
             bytes_per_s=Constant(
                 value=preset.node_gb_per_s * GIGA, origin="published", source=_NVLINK
             ),
         ),
         Link(
             scope="rack",
-            start_up_s=Constant(value=2.5e-5, origin="published", source=_START_UP),
+            start_up_s=Constant(value=7e-5, origin="published", source=_START_UP),
             bytes_per_s=Constant(
                 value=preset.rack_gb_per_s * GIGA, origin="nominal", source=_FABRIC
             ),

@@ -48,11 +48,14 @@ class KernelSpec:
         attention_efficiency: Share of the matrix peak that fused attention reaches.
         host_s: Seconds of the host per operation it issues; a step of small operations
             cannot be faster than that.
+        processors: Units that work on one tile of a matrix product each; 0 where
+            products are not cut into tiles.
     """
 
     memory_efficiency: Constant = _MEMORY_EFFICIENCY
     attention_efficiency: Constant = _ATTENTION_EFFICIENCY
     host_s: Constant = _HOST_S
+    processors: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

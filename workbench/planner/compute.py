@@ -12,7 +12,7 @@ from workbench.hardware import DeviceSpec
 from workbench.planner.activations import COMPUTE_BYTES
 from workbench.planner.case import Case
 from workbench.planner.numbers import BlockNumbers, ModelNumbers, local_rows
-from workbench.planner.numeric import Num, largest, where
+from workbench.planner.numeric import Num, ceil_div, largest, where
 
 PEAK_DTYPE = {
     "fp32": "float32",
@@ -42,37 +42,100 @@ def layer_seconds(
 ) -> LayerSeconds:
     """Judge one repeat of a block."""
     work, kernels = numbers.profile.work, device.kernels
-    matrix = _matrix_s(block, numbers, case, device)
+    matrix_forward, matrix_backward = _matrix_s(block, numbers, case, device)
     core_forward, core_backward = _core_s(block, numbers, case, device)
-    moved = _moved_bytes(block, numbers, case)
-    element = moved / (
-        device.memory_bytes_per_s.value * kernels.memory_efficiency.value
-    )
+    moved = _moved_bytes(block, numbers, case) + _cast_bytes(block, numbers, case)
+    element = moved / _memory_rate(device)
     share = 1.0 if block.indexed else 0.3
     host = work.operations * share * kernels.host_s.value
     return LayerSeconds(
-        forward=matrix + core_forward + element,
-        backward=2 * matrix + core_backward + element * work.backward,
+        forward=matrix_forward + core_forward + element,
+        backward=matrix_backward + core_backward + element * work.backward,
         host_forward=host,
         host_backward=host * work.backward,
     )
 
 
+def _memory_rate(device: DeviceSpec) -> float:
+    return device.memory_bytes_per_s.value * device.kernels.memory_efficiency.value
+
+
 def _matrix_s(
     block: BlockNumbers, numbers: ModelNumbers, case: Case, device: DeviceSpec
-) -> Num:
-    """Return forward seconds of a block's matrix products on this rank."""
-    rate = device.peak(PEAK_DTYPE[case.precision]) * device.matmul_efficiency.value
-    memory = device.memory_bytes_per_s.value * device.kernels.memory_efficiency.value
-    size = COMPUTE_BYTES[case.precision]
+) -> tuple[Num, Num]:
+    """Return forward and backward seconds of a block's matrix products on this rank.
+
+    The backward multiplies twice: for the input's gradient and for the weight's.
+    """
+    # Transformer Engine keeps the output matrix out of 8 bits.
+    precision = case.precision
+    if precision == "fp8" and block.kind == "head":
+        precision = "bf16"
     tokens = numbers.tokens * case.micro_batch / case.cp
-    total: Num = 0
+    forward = backward = 0
     for parameter in block.matrices:
         rows, columns = local_rows(parameter, case)
-        flops = 2 * tokens * rows * columns
-        operands = size * (tokens * (rows + columns) + rows * columns)
-        total = total + flops / rate + operands / memory
-    return total
+        product = _Product(device=device, precision=precision)
+        forward = forward + product.seconds(tokens, rows, columns)
+        backward = backward + product.seconds(tokens, columns, rows)
+        backward = backward + product.seconds(rows, columns, tokens)
+    return forward, backward
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Product:
+    """Times matrix products of one precision on one device."""
+
+    device: DeviceSpec
+    precision: str
+
+    def seconds(self, rows: Num, columns: Num, inner: Num) -> Num:
+        """Return seconds of [rows, inner] x [inner, columns]."""
+        peak = self.device.peak(PEAK_DTYPE[self.precision])
+        rate = peak * self.device.matmul_efficiency.value
+        size = COMPUTE_BYTES[self.precision]
+        operands = size * (inner * (rows + columns) + rows * columns)
+        busy = wave_share(rows, columns, self.device.kernels.processors)
+        flops = 2 * rows * columns * inner
+        return flops / (rate * busy) + operands / _memory_rate(self.device)
+
+
+#: Tiles that libraries choose from (rows, columns), and how close each comes to the best
+#: rate: smaller tiles load more per product.
+_TILES = ((256, 128, 1.0), (128, 128, 0.93), (128, 64, 0.75))
+
+
+def wave_share(rows: Num, columns: Num, processors: int) -> Num:
+    """Return the share of the rate that tiles leave when the last wave is not full.
+
+    A product is cut into tiles, one per processor at a time; the library takes the tile
+    size that ends soonest.
+
+    >>> wave_share(256 * 108, 128, 108)
+    1.0
+    """
+    if not processors:
+        return 1.0
+    best: Num = 0.0
+    for height, width, rate in _TILES:
+        exact = rows * columns / (height * width)
+        tiles = ceil_div(rows, height) * ceil_div(columns, width)
+        waves = ceil_div(tiles, processors)
+        best = largest(best, rate * exact / (waves * processors))
+    return best
+
+
+def _cast_bytes(block: BlockNumbers, numbers: ModelNumbers, case: Case) -> Num:
+    """Return bytes that casts to 8 bits move: each input and weight read and written."""
+    if case.precision != "fp8" or block.kind == "head":
+        return 0
+    tokens = numbers.tokens * case.micro_batch / case.cp
+    moved: Num = 0
+    for parameter in block.matrices:
+        rows, columns = local_rows(parameter, case)
+        # Read 16 bits; write 8 bits and 8 bits transposed.
+        moved = moved + 4 * (tokens * columns + rows * columns)
+    return moved
 
 
 def _core_s(
@@ -84,13 +147,14 @@ def _core_s(
     scores again: 2.5 times the forward (FlashAttention 2, arXiv:2307.08691).
     """
     work = numbers.profile.work
-    peak = device.peak(PEAK_DTYPE[case.precision])
+    precision = "bf16" if case.precision == "fp8" else case.precision
+    peak = device.peak(PEAK_DTYPE[precision])
     flops = block.core_flops * case.micro_batch / case.tp / case.cp
     if work.score_bytes == 0:
         rate = peak * device.kernels.attention_efficiency.value * work.attention_share
         forward = 0.5 * flops / rate
         return forward, 2.5 * forward
-    memory = device.memory_bytes_per_s.value * device.kernels.memory_efficiency.value
+    memory = _memory_rate(device)
     # core_flops is 4 x head width per score.
     scores = flops / (4 * max(numbers.head_dim, 1))
     moved = scores * work.score_bytes / memory
@@ -110,7 +174,8 @@ def _moved_bytes(block: BlockNumbers, numbers: ModelNumbers, case: Case) -> Num:
         return tokens * numbers.hidden * size * 3 / by_sp
     wide = work.hidden_passes * numbers.hidden / by_sp
     middle = work.middle_passes * block.middle / case.tp
-    heads = 2 * (numbers.query_width + 2 * numbers.kv_width) / case.tp
+    heads = numbers.query_width + 2 * numbers.kv_width
+    heads = work.head_passes * heads / case.tp
     return tokens * size * (wide + middle + heads)
 
 

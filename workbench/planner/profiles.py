@@ -6,7 +6,7 @@ leave out, how it reduces gradients. Every such fact stands here, none in a form
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from workbench.errors import PlanError
@@ -56,6 +56,7 @@ class Work:
         hidden_passes: Times that a tensor as wide as the residual stream is read or
             written: norms 4, residual sums 6, and what is not fused.
         middle_passes: The same for a tensor as wide as the MLP's middle.
+        head_passes: The same for queries, keys and values: rotary, transposes.
         score_bytes: Bytes moved per attention score; 0 for fused (flash) attention.
         attention_share: Rate of its attention kernel, 1 for flash attention 2.
         operations: Operations that the host issues for one layer.
@@ -64,16 +65,18 @@ class Work:
 
     hidden_passes: float
     middle_passes: float
+    head_passes: float
     score_bytes: float
     attention_share: float
     operations: float
-    backward: float = 2.0
+    backward: float = 1.6
 
 
 #: Eager torch with its fused attention: every element-wise operation on its own.
 EAGER = Work(
     hidden_passes=14,
     middle_passes=3,
+    head_passes=2,
     score_bytes=0,
     attention_share=1,
     operations=25,
@@ -93,6 +96,10 @@ class Profile:
         saved_share: Share of a saved tensor that this framework's kernels really keep,
             by kind; 1 where a kind is not named.
         overlaps_gradients: Whether gradient reduction runs beside the backward.
+        scatters_sends: Whether pipeline boundaries are sent cut over tp.
+        tensor_exposed: Share of tp's messages that the step waits for, 1 without
+            overlap of products and sums.
+        context_exposed: The same for cp's messages.
         reduces_each_microbatch: Whether fsdp scatters gradients after each micro-batch,
             or sums whole gradients in place and scatters after the last.
         prefetched_blocks: Blocks gathered ahead of the one in use (fsdp).
@@ -111,6 +118,9 @@ class Profile:
     gradients_persist: bool = True
     saved_share: Mapping[str, float] = field(default_factory=dict)
     overlaps_gradients: bool = True
+    scatters_sends: bool = False
+    tensor_exposed: float = 1.0
+    context_exposed: float = 1.0
     reduces_each_microbatch: bool = True
     prefetched_blocks: int = 1
     fixed_bytes: int = 0
@@ -120,6 +130,39 @@ class Profile:
 def _states(fp32: StateBytes, reduced: StateBytes) -> Mapping[str, StateBytes]:
     return MappingProxyType(
         {"fp32": fp32, "bf16": reduced, "fp16": reduced, "fp8": reduced}
+    )
+
+
+#: Norms with their input read once, bias, dropout and residual sum in one kernel.
+_FUSED = Work(
+    hidden_passes=12,
+    middle_passes=3,
+    head_passes=2,
+    score_bytes=0,
+    attention_share=1,
+    operations=20,
+)
+#: Scores written, masked, normalised, dropped and read again, 16 bit each time.
+_FUSED_SOFTMAX = replace(_FUSED, score_bytes=13, operations=25)
+#: Rate of flash attention 1 over flash attention 2.
+_FLASH1_SHARE = 0.5
+#: A norm as eager operations in float32: cast, square, mean, scale, cast back, twice.
+_PLAIN_NORMS = 24
+#: Rotary positions and gated MLP as eager operations.
+_EAGER_PARTS = replace(_FUSED, head_passes=14, middle_passes=5, operations=40)
+_EAGER_SOFTMAX = replace(_EAGER_PARTS, score_bytes=13)
+
+
+def _megatron(name: str, work: Work, source: str, *, overlaps: bool = True) -> Profile:
+    return Profile(
+        name=name,
+        states=_states(_FLOAT32, _MEGATRON),
+        work=work,
+        overlaps_gradients=overlaps,
+        scatters_sends=True,
+        tensor_exposed=0.4 if name == "megatron-core" else 1.0,
+        context_exposed=0.2 if name == "megatron-core" else 1.0,
+        source=source,
     )
 
 
@@ -143,10 +186,73 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
             gradients_persist=False,
             source="torch FSDP2 with MixedPrecisionPolicy, fused AdamW",
         ),
-        "megatron": Profile(
-            name="megatron",
-            states=_states(_FLOAT32, _MEGATRON),
-            source="Megatron-LM: float32 main gradients, float32 master weights",
+        "fsdp1": Profile(
+            name="fsdp1",
+            states=_states(_FLOAT32, _FLOAT32_SHARDS),
+            gradients_persist=False,
+            work=replace(EAGER, attention_share=_FLASH1_SHARE),
+            source="Composer with torch FSDP1 and flash attention in Triton",
+        ),
+        "maxtext": Profile(
+            name="maxtext",
+            states=_states(_FLOAT32, _FLOAT32_SHARDS),
+            gradients_persist=False,
+            work=_FUSED,
+            source="JAX: XLA fuses element-wise work and overlaps gathers",
+        ),
+        "megatron": _megatron(
+            "megatron", _FUSED, "Megatron-LM: float32 main gradients and master weights"
+        ),
+        "megatron-core": _megatron(
+            "megatron-core", _FUSED, "Megatron-Core with Transformer Engine kernels"
+        ),
+        "megatron-2021": _megatron(
+            "megatron-2021",
+            _FUSED_SOFTMAX,
+            "Megatron-LM before flash attention, gradients summed after the backward",
+            overlaps=False,
+        ),
+        "megatron-flash2": _megatron(
+            "megatron-flash2",
+            _EAGER_PARTS,
+            "fused norms, eager rotary and gate, flash attention 2",
+            overlaps=False,
+        ),
+        "megatron-flash2-plain-norm": _megatron(
+            "megatron-flash2-plain-norm",
+            replace(
+                _EAGER_PARTS, hidden_passes=_EAGER_PARTS.hidden_passes + _PLAIN_NORMS
+            ),
+            "norms as eager float32 operations, flash attention 2",
+            overlaps=False,
+        ),
+        "megatron-flash1-plain-norm": _megatron(
+            "megatron-flash1-plain-norm",
+            replace(
+                _EAGER_PARTS,
+                hidden_passes=_EAGER_PARTS.hidden_passes + _PLAIN_NORMS,
+                attention_share=_FLASH1_SHARE,
+            ),
+            "norms as eager float32 operations, flash attention 1",
+            overlaps=False,
+        ),
+        "megatron-fused-softmax": _megatron(
+            "megatron-fused-softmax",
+            replace(
+                _EAGER_SOFTMAX, hidden_passes=_EAGER_PARTS.hidden_passes + _PLAIN_NORMS
+            ),
+            "norms as eager float32 operations, Megatron's fused softmax",
+            overlaps=False,
+        ),
+        "megatron-eager": _megatron(
+            "megatron-eager",
+            replace(
+                _EAGER_SOFTMAX,
+                hidden_passes=_EAGER_PARTS.hidden_passes + _PLAIN_NORMS,
+                score_bytes=26,
+            ),
+            "norms and softmax as eager operations",
+            overlaps=False,
         ),
         "deepspeed": Profile(
             name="deepspeed",

@@ -14,6 +14,7 @@ from workbench.planner.compute import issued, layer_seconds
 from workbench.planner.network import message_s
 from workbench.planner.numbers import ModelNumbers, layers_here
 from workbench.planner.numeric import Num, largest, smallest, where
+from workbench.planner.profiles import Profile
 from workbench.planner.states import held
 from workbench.planner.traffic import Message, messages, sent_by
 
@@ -165,8 +166,16 @@ def _slot_comm_s(numbers: ModelNumbers, case: Case, hardware: ClusterSpec) -> Nu
     for message in messages(numbers, case):
         if message.hides == "":
             sent = sent_by(message, case, backend)
-            total = total + message_s(message, sent, case, hardware)
+            seconds = message_s(message, sent, case, hardware)
+            total = total + seconds * _waited(message, numbers.profile)
     return total
+
+
+def _waited(message: Message, profile: Profile) -> float:
+    """Return the share of a slot's message that the slot waits for."""
+    if message.axis == "tp":
+        return profile.tensor_exposed
+    return profile.context_exposed if message.axis == "cp" else 1.0
 
 
 def _timed(
@@ -180,7 +189,7 @@ def _timed(
     for message in messages(numbers, case):
         sent = sent_by(message, case, backend)
         seconds = message_s(message, sent, case, hardware)
-        exposed = seconds
+        exposed = seconds * (1.0 if message.hides else _waited(message, profile))
         if message.hides and profile.overlaps_gradients:
             # The first gather and the last scatter have nothing to hide under.
             bare = seconds / largest(message.count, 1)

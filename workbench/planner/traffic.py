@@ -242,12 +242,15 @@ def _pipeline_messages(numbers: ModelNumbers, case: Case) -> Iterator[Message]:
     turns = where(
         is_v_shaped(case) & (case.stage == case.pp - 1), 2 * case.num_microbatches, 0
     )
+    # Each tp rank sends its part of a boundary that all of them hold.
+    cut = numbers.profile.scatters_sends
+    scattered = where(case.sp == 0, case.tp, 1) if cut else 1
     yield Message(
         op="send",
         axis="pp",
         purpose="activations",
         count=where(case.pp > 1, 2 * per_microbatch - is_last - is_first - turns, 0),
-        each=input_bytes(layer, case) // 1,
+        each=input_bytes(layer, case) // scattered,
     )
 
 

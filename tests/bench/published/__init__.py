@@ -1,0 +1,1 @@
+"""Scores the planner on published measurements that lie in a folder outside."""
