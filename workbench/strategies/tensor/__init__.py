@@ -20,6 +20,7 @@ from workbench.strategies.tensor.modules import (
     WholeLayerNorm,
     WholeRMSNorm,
 )
+from workbench.strategies.tensor.product import row_product
 from workbench.strategies.tensor.rules import (
     DECODER_RULES,
     Rule,
@@ -39,6 +40,7 @@ __all__ = [
     "WholeRMSNorm",
     "local",
     "partial_parameters",
+    "row_product",
     "split",
     "split_cross_entropy",
     "sum_partial_gradients",

@@ -65,8 +65,7 @@ class Edges:
             return movement.all_gather(
                 x_BTD, dim=_TOKENS, sizes=self._sizes, group=self.group
             )
-        entered: torch.Tensor = _SumBackward.apply(x_BTD, self.group)
-        return entered
+        return sum_backward(x_BTD, self.group)
 
     def leave(self, x_BTD: torch.Tensor) -> torch.Tensor:
         """Sum the ranks' shares of an activation, whole or to each its tokens."""
@@ -81,6 +80,12 @@ def sum_copies(x: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
     """Give every rank a copy of the sum; its gradient, a copy as well, passes as it is."""
     summed: torch.Tensor = _SumForward.apply(x, group)
     return summed
+
+
+def sum_backward(x: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
+    """Give copies as they are; backward sums what the ranks ask of their copy."""
+    entered: torch.Tensor = _SumBackward.apply(x, group)
+    return entered
 
 
 class _SumBackward(torch.autograd.Function):
@@ -99,7 +104,8 @@ class _SumForward(torch.autograd.Function):
     def forward(ctx: Any, x: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
         ctx.group = group
         summed = x.clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(summed, group=group)
+        if group.size() > 1:
+            dist.all_reduce(summed, group=group)
         return summed
 
     @staticmethod
