@@ -96,7 +96,7 @@ def test_the_cluster_is_drawn_and_a_rank_is_told_of(page, lab, notebooks):
     page.wait_for_function(
         "document.querySelector('.wb-rank-words').textContent.startsWith('Rank 1 on node 0')"
     )
-    ink = tools.INK.replace(".wb-monitor canvas", ".wb-cluster")
+    ink = tools.INK.replace(".wb-chart canvas", ".wb-cluster")
     ((inked, colours),) = page.evaluate(ink)
     assert inked > 5000
     assert colours > 8

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 TOKEN = "browser-test"
 
 #: Per canvas of the monitor: pixels that are drawn, and how many colours they have.
-INK = """() => [...document.querySelectorAll(".wb-monitor canvas")].map((canvas) => {
+INK = """() => [...document.querySelectorAll(".wb-chart canvas")].map((canvas) => {
   const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
   const colours = new Set();
   let inked = 0;

@@ -60,7 +60,7 @@ test("memory rows of new ranks begin anew", () => {
 	take(state, ...message("append", 1, {}, { names: ["rank 0"], x: [0], values: [8] }));
 	take(state, ...message("append", 2, {}, { names: ["rank 0", "rank 1"], x: [1], values: [8, 9] }));
 
-	assert.deepEqual(state.memory, { names: ["rank 0", "rank 1"], x: [1], columns: [[8], [9]] });
+	assert.deepEqual(state.memory, { names: ["rank 0", "rank 1"], x: [1], columns: [[8], [9]], band: [] });
 });
 
 test("a row of the same moment replaces the one before", () => {
@@ -107,4 +107,15 @@ test("series of different steps share one x", () => {
 
 test("what is not a number is a gap, not a point", () => {
 	assert.deepEqual(align([{ x: [1, 2], y: [Number.NaN, Number.POSITIVE_INFINITY] }])[1], [null, null]);
+});
+
+test("of many ranks smallest, middle and largest are kept beside every rank", () => {
+	const names = [...Array(32).keys()].map((rank) => `rank ${rank}`);
+	const state = createState();
+
+	take(state, ...message("append", 1, {}, { names, x: [0], values: names.map((_, rank) => 31 - rank) }));
+	take(state, ...message("append", 2, {}, { names, x: [1], values: names.map((_, rank) => (rank ? rank : Number.NaN)) }));
+
+	assert.deepEqual(state.memory.band, [[0, 1], [16, 16], [31, 31]]);
+	assert.equal(state.memory.columns.length, 32);
 });

@@ -98,5 +98,6 @@ def test_what_python_packs_javascript_reads(tmp_path):
             "names": ["rank 0", "rank 1"],
             "x": [0.5, 1],
             "columns": [[1024, 4096], [2048, 8192]],
+            "band": [],
         },
     }

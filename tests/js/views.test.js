@@ -2,7 +2,9 @@ import assert from "node:assert/strict";
 import test from "node:test";
 
 import { describe, lastKnown, yRange } from "../../widgets/workbench_widgets/monitor/chart.js";
-import { createState } from "../../widgets/workbench_widgets/monitor/state.js";
+import { csvOf } from "../../widgets/workbench_widgets/monitor/save.js";
+import { createState, emptyMemory } from "../../widgets/workbench_widgets/monitor/state.js";
+import { heatWords, shade } from "../../widgets/workbench_widgets/monitor/heat.js";
 import { lossLines, memoryLines, speedLines } from "../../widgets/workbench_widgets/monitor/widget.js";
 import { matching } from "../../widgets/workbench_widgets/runs/widget.js";
 import { byteTicks, bytesText, countText } from "../../widgets/workbench_widgets/shared/format.js";
@@ -45,7 +47,7 @@ test("the plan is drawn as one more line", () => {
 	const state = createState();
 	state.panels = { plannedTokensPerS: 10, plannedPeakBytes: 99 };
 	state.series.tokens_per_s = { x: [1, 2], y: [8, 9] };
-	state.memory = { names: ["rank 0"], x: [0], columns: [[5]] };
+	state.memory = { ...emptyMemory(["rank 0"]), x: [0], columns: [[5]] };
 
 	const [speed, speedData] = speedLines(state);
 	const [memory, memoryData] = memoryLines(state);
@@ -65,14 +67,41 @@ test("validation is drawn once it is there", () => {
 	assert.equal(lossLines(state)[0].length, 2);
 });
 
-test("many ranks are a band, few ranks differ by colour and dash", () => {
+test("many ranks are a band, and a picked rank is drawn beside it", () => {
 	const state = createState();
-	state.memory = { names: ["min", "median", "max"], x: [0], columns: [[1], [2], [3]] };
-	assert.ok(memoryLines(state)[0].every((line) => line.band));
+	const names = [...Array(32).keys()].map((rank) => `rank ${rank}`);
+	state.memory = { ...emptyMemory(names), x: [0], columns: names.map((_, rank) => [rank]), band: [[0], [16], [31]] };
 
-	state.memory = { names: [...Array(16).keys()].map((rank) => `rank ${rank}`), x: [], columns: [...Array(16)].map(() => []) };
+	const labels = (picked) => memoryLines(state, picked)[0].map((line) => line.label);
+
+	assert.deepEqual(labels(-1), ["min", "median", "max"]);
+	assert.deepEqual(labels(5), ["min", "median", "max", "rank 5"]);
+	assert.deepEqual(memoryLines(state, 5)[1], [[0], [0], [16], [31], [5]]);
+});
+
+test("few ranks differ by colour and dash", () => {
+	const state = createState();
+	state.memory = emptyMemory([...Array(16).keys()].map((rank) => `rank ${rank}`));
+
 	const looks = memoryLines(state)[0].map((line) => JSON.stringify([line.color, line.dash]));
+
 	assert.equal(new Set(looks).size, 16);
+});
+
+test("a map's shades get darker, and what is not known is see-through", () => {
+	const light = (share) => {
+		const rgba = shade(share);
+		return (rgba & 255) * 0.3 + ((rgba >> 8) & 255) * 0.6 + ((rgba >> 16) & 255) * 0.1;
+	};
+
+	for (let share = 0; share < 1; share += 0.05) assert.ok(light(share) > light(share + 0.05));
+	assert.equal(shade(Number.NaN), 0);
+});
+
+test("a cell of the map is told in words", () => {
+	const memory = { ...emptyMemory(["rank 0"]), x: [0.5], columns: [[2048]] };
+
+	assert.equal(heatWords(memory, 0, 0), "rank 0 at 0.5 seconds: 2 KiB");
 });
 
 test("a filter keeps the runs that hold every word", () => {
@@ -80,4 +109,12 @@ test("a filter keeps the runs that hold every word", () => {
 
 	assert.deepEqual(matching(rows, "ADA alp"), [rows[0]]);
 	assert.deepEqual(matching(rows, "  "), rows);
+});
+
+test("points are saved as drawn, gaps left out, and no cell is a formula", () => {
+	const charts = [
+		{ title: "Loss", lines: [{ label: "training" }, { label: "=1+1, \"x\"" }], data: [[1, 2], [5, 4.5], [null, 4]] },
+	];
+
+	assert.equal(csvOf(charts), 'chart,line,x,y\nLoss,training,1,5\nLoss,training,2,4.5\nLoss,"\'=1+1, ""x""",2,4\n');
 });

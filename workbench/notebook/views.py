@@ -24,8 +24,10 @@ from workbench.telemetry.picture import Picture, RankState
 from workbench.telemetry.store import Run
 from workbench.units import bytes_text, count_text, seconds_text
 
-#: Above so many ranks, min, median and max are drawn in place of every rank.
-MAX_LINES = 16
+#: Above so many ranks, three stand for all where each would have a bar of its own.
+MAX_BARS = 16
+#: Above so many ranks, min, median and max are sent in place of every rank.
+MAX_COLUMNS = 1024
 #: Differences up to this share of the plan are as good as the plan promises.
 MEMORY_TOLERANCE = 0.10
 #: One rank waiting longer than another by this share of a step is worth a word.
@@ -96,7 +98,7 @@ def memory_columns(
     rows: Sequence[Sequence[float | None]], num_ranks: int
 ) -> tuple[Sequence[str], list[list[float]]]:
     """Return column names and rows: every rank, or min, median, max of many."""
-    if num_ranks > MAX_LINES:
+    if num_ranks > MAX_COLUMNS:
         return _BAND, [_spread(row) for row in rows]
     names = [f"rank {rank}" for rank in range(num_ranks)]
     padding = [None] * num_ranks
@@ -176,9 +178,9 @@ def memory_bars(shown: Shown) -> list[Bar]:
     """Return peak memory beside the plan: of every rank, or of three of many."""
     ranks = sorted(shown.picture.ranks.values(), key=lambda state: state.rank)
     known = [state for state in ranks if state.peak_bytes is not None]
-    if len(ranks) <= MAX_LINES or not known:
+    if len(ranks) <= MAX_BARS or not known:
         return [
-            _memory_bar(f"rank {s.rank}", s, shown.planned) for s in ranks[:MAX_LINES]
+            _memory_bar(f"rank {s.rank}", s, shown.planned) for s in ranks[:MAX_BARS]
         ]
     known.sort(key=lambda state: state.peak_bytes or 0)
     picked = zip(_BAND, (known[0], known[len(known) // 2], known[-1]), strict=True)

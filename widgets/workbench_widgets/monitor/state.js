@@ -2,7 +2,7 @@
 
 /**
  * @typedef {{x: number[], y: number[]}} Points
- * @typedef {{names: string[], x: number[], columns: number[][]}} Memory
+ * @typedef {{names: string[], x: number[], columns: number[][], band: number[][]}} Memory
  * @typedef {{label: string, value: string, note: string, tone: string}} Tile
  * @typedef {{label: string, measured: number|null, planned: number|null,
  *   measuredText: string, plannedText: string, difference: string, tone: string,
@@ -15,13 +15,25 @@
  *   memory: Memory, panels: Panels|null, listeners: Set<() => void>}} State
  */
 
+/** Above so many ranks, smallest, middle and largest are drawn in place of every rank. */
+export const MAX_LINES = 16;
+
+/**
+ * @param {string[]} names
+ * @returns {Memory}
+ */
+export function emptyMemory(names = []) {
+	const band = names.length > MAX_LINES ? [[], [], []] : [];
+	return { names, x: [], columns: names.map(() => []), band };
+}
+
 /** @returns {State} */
 export function createState() {
 	return {
 		seq: -1,
 		complete: false,
 		series: {},
-		memory: { names: [], x: [], columns: [] },
+		memory: emptyMemory(),
 		panels: null,
 		listeners: new Set(),
 	};
@@ -42,7 +54,7 @@ export function take(state, message, buffers) {
 	if (!isSnapshot && (message.k !== "append" || message.seq <= state.seq)) return false;
 	if (isSnapshot) {
 		state.series = {};
-		state.memory = { names: [], x: [], columns: [] };
+		state.memory = emptyMemory();
 		state.complete = true;
 	}
 	state.seq = message.seq;
@@ -105,21 +117,36 @@ export function align(series) {
  * @param {Float32Array} values
  */
 function addRows(state, names, x, values) {
-	if (names.join("\n") !== state.memory.names.join("\n")) {
-		state.memory = { names, x: [], columns: names.map(() => []) };
-	}
+	if (names.join("\n") !== state.memory.names.join("\n")) state.memory = emptyMemory(names);
 	const { memory } = state;
 	x.forEach((at, row) => {
+		const cells = values.subarray(row * names.length, (row + 1) * names.length);
 		while (memory.x.length && memory.x[memory.x.length - 1] >= at) {
 			memory.x.pop();
-			for (const column of memory.columns) column.pop();
+			for (const column of [...memory.columns, ...memory.band]) column.pop();
 		}
 		memory.x.push(at);
 		memory.columns.forEach((column, index) => {
-			column.push(values[row * names.length + index]);
+			column.push(cells[index]);
 		});
+		if (memory.band.length) {
+			spread(cells).forEach((value, index) => {
+				memory.band[index].push(value);
+			});
+		}
 	});
-	thin(memory.x, memory.columns, 1200);
+	thin(memory.x, [...memory.columns, ...memory.band], 1200);
+}
+
+/**
+ * Smallest, middle and largest of the known values; not a number without any.
+ * @param {Float32Array} cells
+ * @returns {number[]}
+ */
+export function spread(cells) {
+	const known = cells.filter((value) => !Number.isNaN(value)).sort();
+	if (!known.length) return [Number.NaN, Number.NaN, Number.NaN];
+	return [known[0], known[known.length >> 1], known[known.length - 1]];
 }
 
 /**

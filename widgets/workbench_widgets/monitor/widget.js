@@ -4,7 +4,9 @@
 import { element, onFrame } from "../shared/dom.js";
 import { byteTicks, bytesText, countText } from "../shared/format.js";
 import { lastKnown, makeChart } from "./chart.js";
+import { makeHeat } from "./heat.js";
 import { makeBars, makeHead, makeNotes, makePhases, makeTable } from "./panels.js";
+import { csvOf, makeSave, pictureOf } from "./save.js";
 import { align, createState, take } from "./state.js";
 
 /** @typedef {import("./state.js").State} State */
@@ -81,7 +83,12 @@ function build(state, stop) {
 	const memoryBars = makeBars("Peak memory per rank", "not measured yet");
 	const commBars = makeBars("Bytes sent per rank and step", "no collective yet");
 	const phases = makePhases();
-	charts.append(phases.node, memoryBars.node, commBars.node);
+	let picked = -1;
+	const heat = makeHeat((rank) => {
+		picked = rank;
+		memory.update(...memoryLines(state, picked));
+	});
+	charts.append(phases.node, memoryBars.node, commBars.node, heat.node);
 	const table = makeTable(() => rows(state));
 	const root = element(
 		"div",
@@ -90,6 +97,10 @@ function build(state, stop) {
 		notes.node,
 		charts,
 		table.node,
+		makeSave(
+			() => csvOf(drawn(state, picked)),
+			() => pictureOf(root),
+		),
 	);
 	const draw = () => {
 		if (state.panels) {
@@ -101,7 +112,8 @@ function build(state, stop) {
 		}
 		loss.update(...lossLines(state));
 		speed.update(...speedLines(state));
-		memory.update(...memoryLines(state));
+		memory.update(...memoryLines(state, picked));
+		heat.update(state.memory, state.panels?.plannedPeakBytes ?? null);
 		table.update();
 	};
 	return {
@@ -159,19 +171,36 @@ export function speedLines(state) {
 	return withPlanned(lines, data, state.panels?.plannedTokensPerS ?? null, "planned");
 }
 
-/** @param {State} state @returns {[Line[], (number|null)[][]]} */
-export function memoryLines(state) {
-	const { names, x, columns } = state.memory;
-	const band = names.join() === "min,median,max";
-	const lines = names.map((label, index) => ({
-		label,
-		color: band ? "--wb-c0" : `--wb-c${index % COLORS}`,
-		dash: band ? (index === 1 ? [] : [3, 3]) : DASHES[Math.floor(index / COLORS + index) % DASHES.length],
-		width: band && index === 1 ? 2 : 1.5,
-		band,
-	}));
-	const clean = columns.map((column) => column.map((value) => (Number.isFinite(value) ? value : null)));
+/**
+ * Every rank as a line; of many ranks a band, and the one that was picked.
+ * @param {State} state
+ * @param {number} [picked]
+ * @returns {[Line[], (number|null)[][]]}
+ */
+export function memoryLines(state, picked = -1) {
+	const { names, x, columns, band } = state.memory;
+	const drawn = band.length ? [...band, ...columns.slice(picked, picked + 1)] : columns;
+	const lines = band.length ? bandLines(names[picked]) : names.map(rankLine);
+	const clean = drawn.map((column) => column.map((value) => (Number.isFinite(value) ? value : null)));
 	return withPlanned(lines, [x, ...clean], state.panels?.plannedPeakBytes ?? null, "planned peak");
+}
+
+/** @param {string} label @param {number} index @returns {Line} */
+function rankLine(label, index) {
+	const dash = DASHES[Math.floor(index / COLORS + index) % DASHES.length];
+	return { label, color: `--wb-c${index % COLORS}`, dash };
+}
+
+/** @param {string|undefined} picked @returns {Line[]} */
+function bandLines(picked) {
+	const edge = { color: "--wb-c0", dash: [3, 3], width: 1.5, band: true };
+	/** @type {Line[]} */
+	const lines = [
+		{ ...edge, label: "min" },
+		{ ...edge, label: "median", dash: [], width: 2 },
+		{ ...edge, label: "max" },
+	];
+	return picked === undefined ? lines : [...lines, { label: picked, color: "--wb-c1", width: 1.5 }];
 }
 
 /**
@@ -189,14 +218,23 @@ function withPlanned(lines, data, planned, label) {
 	];
 }
 
-/** @param {State} state */
-function rows(state) {
+/**
+ * What the charts show: their look, lines and points.
+ * @param {State} state
+ * @param {number} [picked]
+ */
+function drawn(state, picked = -1) {
 	const shown = /** @type {[import("./chart.js").ChartLook, [Line[], (number|null)[][]]][]} */ ([
 		[LOOKS.loss, lossLines(state)],
 		[LOOKS.speed, speedLines(state)],
-		[LOOKS.memory, memoryLines(state)],
+		[LOOKS.memory, memoryLines(state, picked)],
 	]);
-	const body = shown.flatMap(([look, [lines, data]]) =>
+	return shown.map(([look, [lines, data]]) => ({ look, title: look.title, lines, data }));
+}
+
+/** @param {State} state */
+function rows(state) {
+	const body = drawn(state).flatMap(({ look, lines, data }) =>
 		lines.map((line, index) => row(look, line, data[0], data[index + 1])),
 	);
 	return [["figure", "newest", "at", "smallest", "largest"], ...body];

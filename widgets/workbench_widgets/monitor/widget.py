@@ -16,7 +16,9 @@ _SCRIPTS = (
     "shared/format.js",
     "monitor/state.js",
     "monitor/chart.js",
+    "monitor/heat.js",
     "monitor/panels.js",
+    "monitor/save.js",
     "monitor/widget.js",
 )
 
