@@ -58,7 +58,7 @@ def test_autograd_keeps_what_the_plan_counts(name, batch):
     numbers = model_numbers(spec, profile("workbench"))
     case = case_of(Layout(), global_batch=batch)
 
-    planned = sum(b.repeat * saved_bytes(b, case) for b in numbers.blocks)
+    planned = sum(b.repeat * saved_bytes(numbers, b, case) for b in numbers.blocks)
 
     # The loss keeps one more number: the total weight of its targets, 4 bytes.
     assert kept_by_autograd(spec, batch) == planned + 4

@@ -23,17 +23,28 @@ COMPUTE_BYTES = {
 }
 
 
-def saved_bytes(block: BlockNumbers, case: Case) -> Num:
+def saved_bytes(numbers: ModelNumbers, block: BlockNumbers, case: Case) -> Num:
     """Return what one repeat keeps for one micro-batch on this rank, no recompute."""
+    profile = numbers.profile
     size = COMPUTE_BYTES[case.precision]
     by_sp = where(case.sp == 1, case.tp, 1)
     saved = block.saved
     per_sample = (
         size * (saved.whole + saved.by_tp / case.tp + saved.by_sp / by_sp)
         + saved.fixed_whole
-        + saved.fixed_by_tp / case.tp
+        + saved.fixed_by_tp / where(_keeps_whole_logits(numbers, block), 1, case.tp)
+        + scores(numbers, block) * profile.work.kept_score_bytes / case.tp
     )
     return (per_sample * case.micro_batch + size * saved.once) / case.cp
+
+
+def _keeps_whole_logits(numbers: ModelNumbers, block: BlockNumbers) -> bool:
+    return block.kind == "head" and not numbers.profile.logits_cut
+
+
+def scores(numbers: ModelNumbers, block: BlockNumbers) -> float:
+    """Return attention scores of one repeat and sample: core FLOPs are 4 k of each."""
+    return block.core_flops / (4 * numbers.head_dim) if numbers.head_dim else 0
 
 
 def input_bytes(block: BlockNumbers, case: Case) -> Num:
@@ -43,9 +54,9 @@ def input_bytes(block: BlockNumbers, case: Case) -> Num:
     return elements * COMPUTE_BYTES[case.precision]
 
 
-def kept_bytes(block: BlockNumbers, case: Case) -> Num:
+def kept_bytes(numbers: ModelNumbers, block: BlockNumbers, case: Case) -> Num:
     """Return what one repeat keeps until its backward under the recompute rule."""
-    saved = saved_bytes(block, case)
+    saved = saved_bytes(numbers, block, case)
     if not block.indexed:
         return saved
     return where(case.recompute == FULL, input_bytes(block, case), saved)
@@ -55,7 +66,9 @@ def stage_bytes(numbers: ModelNumbers, case: Case) -> Num:
     """Return what the judged stage keeps for one micro-batch, all its chunks."""
     total: Num = 0
     for block in numbers.blocks:
-        total = total + layers_here(block, numbers, case) * kept_bytes(block, case)
+        total = total + layers_here(block, numbers, case) * kept_bytes(
+            numbers, block, case
+        )
     return total
 
 
@@ -90,6 +103,8 @@ def activation_bytes(numbers: ModelNumbers, case: Case) -> Num:
     for block in numbers.blocks:
         if block.indexed:
             here = layers_here(block, numbers, case)
-            replayed = largest(replayed, where(here > 0, saved_bytes(block, case), 0))
+            replayed = largest(
+                replayed, where(here > 0, saved_bytes(numbers, block, case), 0)
+            )
     held = held + where(case.recompute == FULL, replayed, 0)
     return where(case.offload_activations == 1, replayed, held)

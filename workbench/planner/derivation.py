@@ -85,7 +85,10 @@ def _activations(numbers: ModelNumbers, case: Case) -> Iterator[Step]:
         here = layers_here(block, numbers, case)
         if not here:
             continue
-        kept, saved = kept_bytes(block, case), saved_bytes(block, case)
+        kept, saved = (
+            kept_bytes(numbers, block, case),
+            saved_bytes(numbers, block, case),
+        )
         kind = "kept" if kept == saved else "input alone, the rest recomputed"
         yield Step(
             quantity=f"block {block.name}",

@@ -170,12 +170,13 @@ def _sizes(numbers: ModelNumbers, case: Case, have: Held) -> _Sizes:
         if block.indexed:
             layers = layers + here
             is_here = where(here > 0, 1, 0)
-            kept = largest(kept, kept_bytes(block, case) * is_here)
+            kept = largest(kept, kept_bytes(numbers, block, case) * is_here)
             inside = largest(inside, _inside_bytes(numbers, block, case) * is_here)
             widest = _largest_tensor(block, case) * per.gradients
             gradient = largest(gradient, widest * is_here)
         elif block.kind == "head":
-            logits = block.saved.fixed_by_tp * case.micro_batch / case.tp / case.cp
+            cut = case.tp if numbers.profile.logits_cut else 1
+            logits = block.saved.fixed_by_tp * case.micro_batch / cut / case.cp
             head_saved = here * logits
             weights = _head_elements(numbers, case) * per.gradients
             head_gradient = here * weights
@@ -211,3 +212,13 @@ def _head_elements(numbers: ModelNumbers, case: Case) -> Num:
         return 0
     matrix = head.matrix_flops // (2 * numbers.tokens)
     return -(-matrix // case.tp)
+
+
+def reserved_bytes(numbers: ModelNumbers, peak: Num) -> Num:
+    """Return what a device must hold for a peak of tensors.
+
+    The allocator loses some between its blocks, and context and communication buffers
+    lie beside it (planner.md 3.5).
+    """
+    profile = numbers.profile
+    return peak * (1 + profile.fragmentation) + profile.reserve_bytes

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from workbench.errors import PlanError
-from workbench.units import MIB
+from workbench.units import GIB, MIB
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +61,7 @@ class Work:
         attention_share: Rate of its attention kernel, 1 for flash attention 2.
         operations: Operations that the host issues for one layer.
         backward: Element-wise bytes and operations of the backward over the forward.
+        kept_score_bytes: Bytes kept per attention score for the backward.
     """
 
     hidden_passes: float
@@ -70,6 +71,7 @@ class Work:
     attention_share: float
     operations: float
     backward: float = 1.6
+    kept_score_bytes: float = 0
 
 
 #: Eager torch with its fused attention: every element-wise operation on its own.
@@ -103,6 +105,9 @@ class Profile:
         reduces_each_microbatch: Whether fsdp scatters gradients after each micro-batch,
             or sums whole gradients in place and scatters after the last.
         prefetched_blocks: Blocks gathered ahead of the one in use (fsdp).
+        logits_cut: Whether tp cuts the logits that the loss keeps.
+        fragmentation: Share of the peak that the allocator loses between its blocks.
+        reserve_bytes: What lies beside the allocator: context, communication buffers.
         fixed_bytes: Workspaces that no tensor accounts for.
         work: What its kernels do beside matrix products.
         head_gradient_copies: Float32 copies of the logits alive at the first backward
@@ -123,6 +128,9 @@ class Profile:
     context_exposed: float = 1.0
     reduces_each_microbatch: bool = True
     prefetched_blocks: int = 1
+    logits_cut: bool = True
+    fragmentation: float = 0.0
+    reserve_bytes: int = 0
     fixed_bytes: int = 0
     head_gradient_copies: int = 2
 
@@ -143,23 +151,47 @@ _FUSED = Work(
     operations=20,
 )
 #: Scores written, masked, normalised, dropped and read again, 16 bit each time.
-_FUSED_SOFTMAX = replace(_FUSED, score_bytes=13, operations=25)
+_FUSED_SOFTMAX = replace(_FUSED, score_bytes=13, operations=25, kept_score_bytes=5)
 #: Rate of flash attention 1 over flash attention 2.
 _FLASH1_SHARE = 0.5
+#: Fused norms keep no normalised copy, a fused gate no SiLU of its own.
+_FUSED_SAVED: Mapping[str, float] = MappingProxyType(
+    {"norm1.normalised": 0, "norm2.normalised": 0, "normalised": 0, "mlp.silu": 0}
+)
+#: Fused norms beside an eager gate.
+_EAGER_SAVED: Mapping[str, float] = MappingProxyType(
+    {"norm1.normalised": 0, "norm2.normalised": 0, "normalised": 0}
+)
+#: Eager norms keep float32 copies: input, normalised and product, twice the bytes.
+_PLAIN_SAVED: Mapping[str, float] = MappingProxyType(
+    {"norm1.normalised": 6, "norm2.normalised": 6, "normalised": 6}
+)
 #: A norm as eager operations in float32: cast, square, mean, scale, cast back, twice.
 _PLAIN_NORMS = 24
 #: Rotary positions and gated MLP as eager operations.
 _EAGER_PARTS = replace(_FUSED, head_passes=14, middle_passes=5, operations=40)
-_EAGER_SOFTMAX = replace(_EAGER_PARTS, score_bytes=13)
+_EAGER_SOFTMAX = replace(_EAGER_PARTS, score_bytes=13, kept_score_bytes=2)
 
 
-def _megatron(name: str, work: Work, source: str, *, overlaps: bool = True) -> Profile:
+def _megatron(
+    name: str,
+    work: Work,
+    source: str,
+    *,
+    overlaps: bool = True,
+    saved: Mapping[str, float] | None = None,
+    logits_cut: bool = True,
+) -> Profile:
     return Profile(
         name=name,
         states=_states(_FLOAT32, _MEGATRON),
         work=work,
         overlaps_gradients=overlaps,
         scatters_sends=True,
+        saved_share=_FUSED_SAVED if saved is None else saved,
+        logits_cut=logits_cut,
+        fragmentation=0.03,
+        reserve_bytes=4 * GIB,
         tensor_exposed=0.4 if name == "megatron-core" else 1.0,
         context_exposed=0.2 if name == "megatron-core" else 1.0,
         source=source,
@@ -217,6 +249,8 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
             _EAGER_PARTS,
             "fused norms, eager rotary and gate, flash attention 2",
             overlaps=False,
+            saved=_EAGER_SAVED,
+            logits_cut=False,
         ),
         "megatron-flash2-plain-norm": _megatron(
             "megatron-flash2-plain-norm",
@@ -225,6 +259,8 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
             ),
             "norms as eager float32 operations, flash attention 2",
             overlaps=False,
+            saved=_PLAIN_SAVED,
+            logits_cut=False,
         ),
         "megatron-flash1-plain-norm": _megatron(
             "megatron-flash1-plain-norm",
@@ -235,6 +271,8 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
             ),
             "norms as eager float32 operations, flash attention 1",
             overlaps=False,
+            saved=_PLAIN_SAVED,
+            logits_cut=False,
         ),
         "megatron-fused-softmax": _megatron(
             "megatron-fused-softmax",
@@ -243,6 +281,8 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
             ),
             "norms as eager float32 operations, Megatron's fused softmax",
             overlaps=False,
+            saved=_PLAIN_SAVED,
+            logits_cut=False,
         ),
         "megatron-eager": _megatron(
             "megatron-eager",
@@ -253,6 +293,8 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
             ),
             "norms and softmax as eager operations",
             overlaps=False,
+            saved=_PLAIN_SAVED,
+            logits_cut=False,
         ),
         "deepspeed": Profile(
             name="deepspeed",
