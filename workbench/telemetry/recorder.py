@@ -5,6 +5,7 @@ what must be given up is counted.
 """
 
 import getpass
+import json
 import secrets
 import socket
 import sqlite3
@@ -15,6 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from workbench.errors import StoreError
+from workbench.telemetry.about import about_here
 from workbench.telemetry.codec import decode, encode, peek
 from workbench.telemetry.events import Event
 from workbench.telemetry.picture import Picture
@@ -122,6 +124,7 @@ class Recorder:
             plan_json=plan_json,
             dropped=0,
             recorder=self.id,
+            about=json.dumps(about_here()),
         )
         self.store.add_run(run)
         with self._lock:

@@ -18,7 +18,7 @@ from workbench.errors import StoreError
 from workbench.telemetry.events import Event, Kind
 
 #: Of the tables below; a store with a higher number is refused.
-STORE_VERSION = 1
+STORE_VERSION = 2
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS runs (
@@ -26,7 +26,8 @@ CREATE TABLE IF NOT EXISTS runs (
     started_s REAL NOT NULL, ended_s REAL, heartbeat_s REAL NOT NULL,
     host TEXT NOT NULL, user TEXT NOT NULL, num_ranks INTEGER NOT NULL,
     layout_toml TEXT NOT NULL, plan_json TEXT NOT NULL,
-    dropped INTEGER NOT NULL DEFAULT 0, recorder TEXT NOT NULL DEFAULT ''
+    dropped INTEGER NOT NULL DEFAULT 0, recorder TEXT NOT NULL DEFAULT '',
+    about TEXT NOT NULL DEFAULT '{}'
 ) STRICT;
 CREATE TABLE IF NOT EXISTS events (
     seq INTEGER PRIMARY KEY, run TEXT NOT NULL, rank INTEGER NOT NULL,
@@ -55,6 +56,7 @@ class Run:
         layout_toml, plan_json: What it was planned as; "" without a plan.
         dropped: Events lost in full buffers on the way to the store.
         recorder: Id of the recorder that writes it, for finding its live feed.
+        about: JSON of what it was made with: versions, folder, git commit.
     """
 
     id: str
@@ -70,6 +72,7 @@ class Run:
     plan_json: str
     dropped: int
     recorder: str
+    about: str = "{}"
 
     def status_at(self, now_s: float) -> str:
         """Return the status, "lost" if it runs but its recorder has gone silent."""
@@ -271,30 +274,33 @@ def _open(path: Path, *, read_only: bool) -> sqlite3.Connection:
     )
     try:
         db.row_factory = sqlite3.Row
-        _check_version(db, path)
+        version = _check_version(db, path)
         if not read_only:
-            _prepare(db)
+            _prepare(db, version)
     except BaseException:
         db.close()
         raise
     return db
 
 
-def _check_version(db: sqlite3.Connection, path: Path) -> None:
-    version = db.execute("PRAGMA user_version").fetchone()[0]
+def _check_version(db: sqlite3.Connection, path: Path) -> int:
+    version: int = db.execute("PRAGMA user_version").fetchone()[0]
     if version > STORE_VERSION:
         raise StoreError(
             f"{path} has store version {version}, this Workbench reads"
             f" up to {STORE_VERSION}",
             hint="update workbench, or set WORKBENCH_HOME to another folder",
         )
+    return version
 
 
-def _prepare(db: sqlite3.Connection) -> None:
+def _prepare(db: sqlite3.Connection, version: int) -> None:
     db.execute("PRAGMA journal_mode = WAL")
     # NORMAL: a commit outlives the process; a power cut may cost the last ones.
     db.execute("PRAGMA synchronous = NORMAL")
     db.executescript(_TABLES)
+    if version == 1:
+        db.execute("ALTER TABLE runs ADD COLUMN about TEXT NOT NULL DEFAULT '{}'")
     db.execute(f"PRAGMA user_version = {STORE_VERSION}")
     db.commit()
 
