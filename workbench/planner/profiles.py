@@ -180,16 +180,18 @@ def _megatron(
     *,
     overlaps: bool = True,
     saved: Mapping[str, float] | None = None,
-    logits_cut: bool = True,
+    aleph_alpha: bool = False,
 ) -> Profile:
     return Profile(
         name=name,
-        states=_states(_FLOAT32, _MEGATRON),
+        states=_states(_FLOAT32, _DEEPSPEED if aleph_alpha else _MEGATRON),
         work=work,
         overlaps_gradients=overlaps,
         scatters_sends=True,
         saved_share=_FUSED_SAVED if saved is None else saved,
-        logits_cut=logits_cut,
+        # Aleph Alpha's loss gathers the logits of all tp ranks and keeps eager copies.
+        logits_cut=not aleph_alpha,
+        head_gradient_copies=3 if aleph_alpha else 2,
         fragmentation=0.03,
         reserve_bytes=4 * GIB,
         tensor_exposed=0.4 if name == "megatron-core" else 1.0,
@@ -250,7 +252,7 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
             "fused norms, eager rotary and gate, flash attention 2",
             overlaps=False,
             saved=_EAGER_SAVED,
-            logits_cut=False,
+            aleph_alpha=True,
         ),
         "megatron-flash2-plain-norm": _megatron(
             "megatron-flash2-plain-norm",
@@ -260,7 +262,7 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
             "norms as eager float32 operations, flash attention 2",
             overlaps=False,
             saved=_PLAIN_SAVED,
-            logits_cut=False,
+            aleph_alpha=True,
         ),
         "megatron-flash1-plain-norm": _megatron(
             "megatron-flash1-plain-norm",
@@ -272,7 +274,7 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
             "norms as eager float32 operations, flash attention 1",
             overlaps=False,
             saved=_PLAIN_SAVED,
-            logits_cut=False,
+            aleph_alpha=True,
         ),
         "megatron-fused-softmax": _megatron(
             "megatron-fused-softmax",
@@ -282,7 +284,7 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
             "norms as eager float32 operations, Megatron's fused softmax",
             overlaps=False,
             saved=_PLAIN_SAVED,
-            logits_cut=False,
+            aleph_alpha=True,
         ),
         "megatron-eager": _megatron(
             "megatron-eager",
@@ -294,7 +296,7 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
             "norms and softmax as eager operations",
             overlaps=False,
             saved=_PLAIN_SAVED,
-            logits_cut=False,
+            aleph_alpha=True,
         ),
         "deepspeed": Profile(
             name="deepspeed",
