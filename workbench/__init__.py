@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from workbench.notebook.monitor import LiveMonitor
     from workbench.notebook.report import Report
     from workbench.notebook.runs import RunTable
+    from workbench.notebook.two_runs import TwoRuns
     from workbench.planner import Plan
     from workbench.planner.compare import Comparison
     from workbench.session.session import Session
@@ -259,11 +260,12 @@ def runs() -> "RunTable":
     return run_table()
 
 
-def compare(run: str | None = None) -> "Comparison":
-    """Put what a run was planned as beside what it did: memory, traffic, step time.
+def compare(run: str | None = None, other: str | None = None) -> "Comparison | TwoRuns":
+    """Put what a run was planned as beside what it did, or beside another run.
 
     Args:
         run: Its id; the newest run by default.
+        other: The id of a second run: then the two are compared.
 
     Raises:
         StoreError: No such run, or one that was started without a plan.
@@ -272,8 +274,9 @@ def compare(run: str | None = None) -> "Comparison":
         `wb.compare(session.run)`
     """
     from workbench.notebook.runs import compare_run
+    from workbench.notebook.two_runs import two_runs
 
-    return compare_run(run)
+    return compare_run(run) if other is None else two_runs(run, other)
 
 
 def export(

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from workbench_widgets import Builder, Monitor, RunList
+from workbench_widgets import Builder, Monitor, RunList, Versus
 from workbench_widgets.monitor.widget import pack
 from workbench_widgets.payloads import MonitorUpdate
 
@@ -38,7 +38,7 @@ def test_node(path):
 
 
 @needs_node
-@pytest.mark.parametrize("widget", [Builder, Monitor, RunList])
+@pytest.mark.parametrize("widget", [Builder, Monitor, RunList, Versus])
 def test_the_joined_module_is_one_module(widget, tmp_path):
     module = tmp_path / "module.mjs"
     module.write_text(str(widget.__dict__["_esm"]))

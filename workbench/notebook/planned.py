@@ -32,13 +32,20 @@ class Planned:
         return max(memory.peak_bytes for memory in self.memory.values())
 
 
-def planned_of(plan_json: str) -> Planned | None:
+def plan_of(plan_json: str) -> Plan | None:
     """Read a stored plan; None without one, or where another version wrote it."""
     if not plan_json:
         return None
     try:
-        plan = Plan.from_json(plan_json)
+        return Plan.from_json(plan_json)
     except WorkbenchError:
+        return None
+
+
+def planned_of(plan_json: str) -> Planned | None:
+    """Read what a stored plan says of a run; None as `plan_of`."""
+    plan = plan_of(plan_json)
+    if plan is None:
         return None
     return Planned(
         memory={memory.rank: memory for memory in plan.memory},

@@ -2,9 +2,11 @@ import re
 
 import pytest
 
+import workbench as wb
 from workbench.errors import StoreError
 from workbench.notebook.dashboard import Dashboard
 from workbench.notebook.runs import compare_run, export_run, run_table, write_report
+from workbench.notebook.two_runs import two_runs
 
 
 @pytest.fixture
@@ -107,3 +109,45 @@ def test_a_run_is_exported_as_tables(finished, tmp_path):
 def test_an_unknown_format_is_refused(finished, tmp_path):
     with pytest.raises(StoreError, match="one of csv, parquet"):
         export_run(None, tmp_path, "xlsx")
+
+
+def test_two_runs_stand_side_by_side(finished, session):
+    other = session.begin(name="<i>other</i>", num_ranks=1)
+    session.step(1, 1)
+    session.end()
+
+    both = two_runs(finished, other)
+
+    figures = {name: (first, second) for name, first, second in both.rows}
+    assert figures["ranks"] == ("2", "1")
+    assert figures["layout"] == ("dp 2", "-")
+    assert figures["peak memory, planned"][1] == "-"
+    assert both.curves[0][0] == [1, 2, 3, 4, 5]
+    assert "&lt;i&gt;other" in both._repr_html_()
+
+
+def test_a_run_is_compared_with_another_through_the_front_door(finished):
+    assert "dp 2" in str(wb.compare(finished, finished))
+
+
+def test_the_dashboard_compares_and_tells_what_a_run_was_made_of(finished, session):
+    newer = session.begin(name="newer", num_ranks=1)
+    session.end()
+    dashboard = Dashboard()
+    try:
+        titles = [title for title, _ in dashboard._versus.sections]
+        assert titles == ["Layout", "Made with"]
+        assert [run for run, _ in dashboard._versus.others] == [finished]
+
+        dashboard._versus.other = finished
+
+        assert ["ranks", "1", "2"] in dashboard._versus.rows
+        assert len(dashboard._versus.curves) == 2
+
+        dashboard._list.selected = finished
+
+        assert dashboard._versus.other == ""
+        assert [title for title, _ in dashboard._versus.sections][1] == "Plan"
+        assert [run for run, _ in dashboard._versus.others] == [newer]
+    finally:
+        dashboard.close()

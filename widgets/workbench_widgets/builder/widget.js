@@ -28,8 +28,8 @@ function render({ model, el }) {
 		element(
 			"div",
 			{ class: "wb-builder-body" },
-			element("div", { class: "wb-panel wb-left" }, element("h4", {}, "Axes", element("small", {}, " outermost first")), axes.node, choices.node, bar.node),
-			element("div", { class: "wb-panel wb-middle" }, element("h4", {}, "Memory of each rank"), cluster.node, side.stages),
+			element("div", { class: "wb-panel wb-left" }, element("h3", {}, "Axes", element("small", {}, " outermost first")), axes.node, choices.node, bar.node),
+			element("div", { class: "wb-panel wb-middle" }, element("h3", {}, "Memory of each rank"), cluster.node, side.stages),
 			element("div", { class: "wb-panel wb-right" }, ...side.nodes),
 		),
 		texts.node,
@@ -63,7 +63,7 @@ function innermost(picture) {
 }
 
 function makeVerdict() {
-	const title = element("h3", { class: "wb-title" });
+	const title = element("h2", { class: "wb-title" });
 	const verdict = element("span", { class: "wb-badge", role: "status" });
 	const reasons = element("ul", { class: "wb-reasons" });
 	const error = element("p", { class: "wb-alert", role: "alert" });
@@ -93,7 +93,7 @@ function makeSide() {
 		element("div", { class: "wb-tile" }, element("div", { class: "wb-label" }), element("div", { class: "wb-value" }), element("div", { class: "wb-note" }));
 	const makeLine = () => element("tr", {}, element("th", { scope: "row" }), element("td"), element("td"));
 	return {
-		nodes: [tiles, pinned, element("h4", {}, "A step"), track, words, element("h4", {}, "Sent per rank and step"), comm],
+		nodes: [tiles, pinned, element("h3", {}, "A step"), track, words, element("h3", {}, "Sent per rank and step"), comm],
 		stages,
 		/** @param {any} picture */
 		update(picture) {

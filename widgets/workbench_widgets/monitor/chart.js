@@ -24,7 +24,7 @@ export function makeChart(parent, look) {
 	const figure = element(
 		"section",
 		{ class: "wb-panel wb-chart", "aria-label": look.title },
-		element("h4", {}, look.title, element("small", {}, ` ${look.unit}`)),
+		element("h3", {}, look.title, element("small", {}, ` ${look.unit}`)),
 		empty,
 		canvas,
 	);
@@ -165,7 +165,12 @@ function options(look, lines, canvas) {
 				width: line.width ?? 1.5,
 				dash: line.dash,
 				spanGaps: true,
-				points: { show: line.points ?? false, size: 6, fill: color(line.color) },
+				points: {
+					// A lone point has no line to be seen by.
+					show: (/** @type {any} */ plot) => line.points || plot.data[0].length === 1,
+					size: 6,
+					fill: color(line.color),
+				},
 				value: (/** @type {any} */ plot, /** @type {number|null} */ value, /** @type {number} */ index) =>
 					legendText(look, plot, value ?? null, index),
 			})),

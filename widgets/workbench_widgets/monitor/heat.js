@@ -16,7 +16,7 @@ export function makeHeat(pick) {
 	const node = element(
 		"section",
 		{ class: "wb-panel", "aria-label": "Memory of every rank" },
-		element("h4", {}, "Memory of every rank", element("small", {}, " over time; click draws a rank above")),
+		element("h3", {}, "Memory of every rank", element("small", {}, " over time; click draws a rank above")),
 		canvas,
 		words,
 	);

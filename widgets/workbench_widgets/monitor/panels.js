@@ -10,7 +10,7 @@ import { element, keepChildren, setText } from "../shared/dom.js";
  * @param {(() => void)|null} stop What the Stop button does; null: there is none.
  */
 export function makeHead(stop) {
-	const title = element("h3", { class: "wb-title" });
+	const title = element("h2", { class: "wb-title" });
 	const badge = element("span", { class: "wb-badge", role: "status" });
 	const detail = element("span", { class: "wb-detail" });
 	const alert = element("p", { class: "wb-alert", role: "alert" });
@@ -67,7 +67,7 @@ export function makeBars(title, empty) {
 	const node = element(
 		"section",
 		{ class: "wb-panel", "aria-label": title },
-		element("h4", {}, title),
+		element("h3", {}, title),
 		none,
 		list,
 		legend,
@@ -146,7 +146,7 @@ export function makePhases() {
 	const node = element(
 		"section",
 		{ class: "wb-panel", "aria-label": "Where a step's time goes" },
-		element("h4", {}, "Where a step's time goes"),
+		element("h3", {}, "Where a step's time goes"),
 		none,
 		track,
 		words,

@@ -51,7 +51,7 @@ export function pictureOf(root) {
 	context.font = `${13 * scale}px system-ui, sans-serif`;
 	let y = 0;
 	canvases.forEach((canvas, index) => {
-		context.fillText(figures[index].querySelector("h4")?.textContent ?? "", 8 * scale, y + 18 * scale);
+		context.fillText(figures[index].querySelector("h3")?.textContent ?? "", 8 * scale, y + 18 * scale);
 		context.drawImage(canvas, 0, y + head);
 		y += canvas.height + head;
 	});

@@ -24,7 +24,13 @@ _SCRIPTS = (
 
 
 MODULE = script(*_SCRIPTS, uplot=True)
-STYLE = style("shared/base.css", "shared/parts.css", "monitor/widget.css", uplot=True)
+STYLE = style(
+    "shared/base.css",
+    "shared/parts.css",
+    "shared/chart.css",
+    "monitor/widget.css",
+    uplot=True,
+)
 
 
 class Monitor(anywidget.AnyWidget):
