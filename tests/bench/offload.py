@@ -7,7 +7,8 @@ be shared. A throttled tier plays the link; the CPU-only machine's own copies ar
   planner says they hide, against the plain step;
 - swap_stall: the same over a slow link: predicted and measured stall;
 - stream_stall: a streamed step over a slow link: predicted and measured;
-- stream_against_fsdp2: tokens per second of streaming without any throttle, of torch's
+- stream_against_fsdp2: tokens per second of streaming without any throttle, keeping
+  activations or computing each layer again, of torch's
   FSDP2 with `CPUOffloadPolicy(pin_memory=False)`, and of the same with each layer
   recomputed, as streaming does it.
 
@@ -230,16 +231,25 @@ def stream_against_fsdp2(place: Place) -> dict[str, float]:
 
         return step
 
-    net = made(spec)
-    host = HostTier()
-    how = Streaming(weights=host, states=host, activations=host, optimizer_of=adamw)
-    parts = [net.embedding, *net.layers, End(net)]
-    units = [Unit(name=f"unit{i}", module=part) for i, part in enumerate(parts)]
-    streamed = Streamed(units, CPU, how)
-    steps: dict[str, Callable[[], object]] = {
-        "streamed": lambda: streamed.forward_backward(
+    def streamed(*, recompute: bool) -> Callable[[], object]:
+        net, host = made(spec), HostTier()
+        how = Streaming(
+            weights=host,
+            states=host,
+            activations=host,
+            optimizer_of=adamw,
+            recompute=recompute,
+        )
+        parts = [net.embedding, *net.layers, End(net)]
+        units = [Unit(name=f"unit{i}", module=part) for i, part in enumerate(parts)]
+        streams = Streamed(units, CPU, how)
+        return lambda: streams.forward_backward(
             [inputs], lambda logits, _: loss(logits), update=True
-        ),
+        )
+
+    steps: dict[str, Callable[[], object]] = {
+        "streamed": streamed(recompute=False),
+        "streamed_recompute": streamed(recompute=True),
         "fsdp2_cpu_offload": fsdp2(recompute=False),
         "fsdp2_cpu_offload_recompute": fsdp2(recompute=True),
     }
@@ -249,7 +259,6 @@ def stream_against_fsdp2(place: Place) -> dict[str, float]:
             step_s = timed(step)
             if index:
                 seconds[name].append(step_s)
-    streamed.close()
     return {
         f"{name}_tokens_per_s": inputs.numel() / statistics.median(times)
         for name, times in seconds.items()

@@ -2,8 +2,9 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -29,6 +30,8 @@ class StreamedStep:
         pool: Where kept inputs lie.
         device: Where the units compute.
         reduce: Sums a unit's gradients over ranks, in place.
+        keep: Makes the hooks that a unit's forward runs under if its graph is kept for
+            the backward; None to compute each unit again.
     """
 
     def __init__(
@@ -42,6 +45,7 @@ class StreamedStep:
         pool: Pool,
         device: torch.device,
         reduce: Callable[[list[torch.Tensor]], None] | None,
+        keep: Callable[[int], AbstractContextManager[Any]] | None,
     ) -> None:
         self._units = units
         self._loss = loss
@@ -49,6 +53,8 @@ class StreamedStep:
         self._lanes = lanes
         self._pool = pool
         self._reduce = reduce
+        self._keep_graph = keep
+        self._graphs: dict[int, _Graph] = {}
         self._last = len(units) - 1
         self._flow = list(inputs)
         #: Inputs on the device by unit, for the group that is going back.
@@ -75,7 +81,10 @@ class StreamedStep:
             The transfers of its gradients to the host.
         """
         if visit.doing == "forward":
-            self._forward(visit.unit, weights)
+            if self._keep_graph is not None:
+                self._forward_with_graph(visit.unit, weights)
+            else:
+                self._forward(visit.unit, weights)
             return []
         for group in (visit.unit, following):
             if group is not None:
@@ -99,6 +108,37 @@ class StreamedStep:
         elif unit % self._every == 0:
             self._kept[unit] = [self._keep(x) for x in self._flow]
         self._flow = self._compute(unit, weights, self._flow)
+
+    def _forward_with_graph(self, unit: int, weights: list[torch.Tensor]) -> None:
+        graph = _Graph(self._leaves(unit, weights))
+        for number, x in enumerate(self._flow):
+            graph.ends.append(self._build(unit, graph.leaves, x, number))
+        self._flow = [y.detach() for _, y in graph.ends]
+        self._graphs[unit] = graph
+
+    def _leaves(
+        self, unit: int, weights: list[torch.Tensor]
+    ) -> dict[str, torch.Tensor]:
+        parameters = self._units[unit].parameters
+        return {
+            name: weight.detach().requires_grad_(parameter.requires_grad)
+            for (name, parameter), weight in zip(
+                parameters.items(), weights, strict=True
+            )
+        }
+
+    def _build(
+        self, unit: int, leaves: dict[str, torch.Tensor], x: torch.Tensor, number: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Compute a unit with its graph; return the graph's input and output."""
+        x = x.detach().requires_grad_(x.is_floating_point())
+        keep = self._keep_graph(unit) if self._keep_graph else nullcontext()
+        with torch.enable_grad(), self._random.of(unit, number), keep:
+            y = self._units[unit].call(list(leaves.values()), x)
+            if unit == self._last:
+                y = self._loss(y, number)
+                self.losses.append(y.detach())
+        return x, y
 
     def _compute(
         self, unit: int, weights: list[torch.Tensor], inputs: list[torch.Tensor]
@@ -148,40 +188,24 @@ class StreamedStep:
 
     def _backward(self, unit: int, weights: list[torch.Tensor]) -> list[Transfer]:
         host = self._units[unit]
-        leaves = {
-            name: weight.detach().requires_grad_(parameter.requires_grad)
-            for (name, parameter), weight in zip(
-                host.parameters.items(), weights, strict=True
-            )
-        }
-        inputs = self._inputs_of(unit)
-        self._inputs.pop(unit, None)
         totals: dict[str, torch.Tensor] = {}
-        for number, x in enumerate(inputs):
-            self._back[number] = self._one_backward(unit, leaves, x, number)
+        graph = self._graphs.pop(unit, None) or _Graph(self._leaves(unit, weights))
+        leaves, inputs = graph.leaves, [] if graph.ends else self._inputs_of(unit)
+        self._inputs.pop(unit, None)
+        for number in range(len(self._back)):
+            x, y = (
+                graph.ends[number]
+                if graph.ends
+                else self._build(unit, leaves, inputs[number], number)
+            )
+            if y.requires_grad:
+                torch.autograd.backward(y, self._back[number])
+            self._back[number] = x.grad
             self._settle_tied(host, leaves, totals, number)
         for name in host.own:
             if leaves[name].grad is not None:
                 totals[name] = leaves[name].grad  # type: ignore[assignment]
         return self._send(host, totals)
-
-    def _one_backward(
-        self,
-        unit: int,
-        leaves: dict[str, torch.Tensor],
-        x: torch.Tensor,
-        number: int,
-    ) -> torch.Tensor | None:
-        """Compute a unit with its graph and go back through it; return x's gradient."""
-        x = x.detach().requires_grad_(x.is_floating_point())
-        with torch.enable_grad(), self._random.of(unit, number):
-            y = self._units[unit].call(list(leaves.values()), x)
-            if unit == self._last:
-                y = self._loss(y, number)
-                self.losses.append(y.detach())
-        if y.requires_grad:
-            torch.autograd.backward(y, self._back[number])
-        return x.grad
 
     def _settle_tied(
         self,
@@ -220,6 +244,14 @@ class StreamedStep:
         pairs = [(host.gradients[name], total) for name, total in totals.items()]
         self._leaving.append(self._lanes.outward.copy(pairs))
         return [self._leaving[-1]]
+
+
+@dataclass(eq=False)
+class _Graph:
+    """A unit's weights as autograd knows them, and per micro-batch input and output."""
+
+    leaves: dict[str, torch.Tensor]
+    ends: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
 
 
 @dataclass(eq=False)

@@ -53,6 +53,9 @@ class Streaming:
         optimizer_of: Makes a unit's optimizer, as it would for the whole net.
         checkpoint_every: Units per kept input; more of them move fewer activations
             and compute one forward more.
+        recompute: Whether the backward computes each unit again. Without, the device
+            keeps the units' activations (not their weights): faster, and no longer
+            independent of depth.
         work_dtype: What the device computes in; None for the parameters' own dtype.
         tied: Names of parameters that are another unit's, to the owners' names; owners
             come first.
@@ -66,11 +69,20 @@ class Streaming:
     activations: Tier
     optimizer_of: OptimizerOf
     checkpoint_every: int = 1
+    recompute: bool = True
     work_dtype: torch.dtype | None = None
     tied: Mapping[str, str] = field(default_factory=dict)
     throttle: Throttle | None = None
     reduce: Callable[[list[torch.Tensor]], None] | None = None
     record: Callable[[StreamEvent], None] = lambda _: None
+
+    def __post_init__(self) -> None:
+        if self.checkpoint_every > 1 and not self.recompute:
+            raise OffloadError(
+                f"checkpoint_every={self.checkpoint_every} without recompute keeps "
+                "every activation all the same",
+                hint="leave one of the two out",
+            )
 
 
 class Streamed:
@@ -181,6 +193,7 @@ class Streamed:
             pool=self._pool,
             device=self._device.device,
             reduce=self._how.reduce,
+            keep=None if self._how.recompute else self.window.kept_graph,
         )
         for index, visit in enumerate(order):
             coming = [later for later in order[index:] if later.unit != visit.unit]

@@ -155,7 +155,7 @@ class DiskTier(Tier):
 
     The files are reserved whole when made, so that a full disk is an error then and not
     a signal later, and have no name, so that nothing is left behind however a rank
-    ends. What must outlive the rank is written by `snapshot.save`.
+    ends. What must outlive the rank belongs into a checkpoint.
     """
 
     name: TierName = "disk"

@@ -1,8 +1,10 @@
 """The device's window on a net: two buffers, each as large as the largest unit."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -18,6 +20,16 @@ class _Resident:
     buffer: torch.Tensor
     tensors: list[torch.Tensor]
     arriving: Transfer
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a tensor lies in whichever buffer its unit is in."""
+
+    dtype: torch.dtype
+    offset: Any
+    shape: torch.Size
+    stride: Any
 
 
 class Window:
@@ -85,6 +97,36 @@ class Window:
             self._resident.move_to_end(unit)
         self._resident[unit].arriving.wait()
         return self._resident[unit].tensors
+
+    @contextmanager
+    def kept_graph(self, unit: int) -> Iterator[None]:
+        """Let a graph made inside find the unit's weights again when they are back.
+
+        What it saves of them is where they lie in a buffer, so that the buffer can hold
+        other units until this one's backward.
+        """
+        mine = {
+            resident.buffer.untyped_storage()._cdata
+            for resident in self._resident.values()
+        }
+
+        def pack(tensor: torch.Tensor) -> Any:
+            if tensor.untyped_storage()._cdata not in mine:
+                return tensor
+            place = tensor.storage_offset(), tensor.shape, tensor.stride()
+            return _Place(tensor.dtype, *place)
+
+        def unpack(kept: Any) -> torch.Tensor:
+            if not isinstance(kept, _Place):
+                tensor: torch.Tensor = kept
+                return tensor
+            buffer = self._resident[unit].buffer
+            empty = torch.empty(0, dtype=kept.dtype, device=buffer.device)
+            storage = buffer.untyped_storage()
+            return empty.set_(storage, kept.offset, kept.shape, kept.stride)
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+            yield
 
     def drop(self) -> None:
         """Forget what is here: it has changed on the host."""

@@ -95,14 +95,16 @@ def streamed_losses(streamed, num_steps, num_microbatches, *, overlapped=True):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("every", [1, 4])
-def test_gradients_of_12_layers_equal_autograd_bit_for_bit(dtype, every) -> None:
+@pytest.mark.parametrize(
+    "how", [{}, {"checkpoint_every": 4}, {"recompute": False}], ids=str
+)
+def test_gradients_of_12_layers_equal_autograd_bit_for_bit(dtype, how) -> None:
     plain = net(12, dtype)
     parts = batches(0, 2)
     for number, part in enumerate(parts):
         loss_of(parts)(plain(part), number).backward()
 
-    streamed = Streamed(units(net(12, dtype)), CPU, streaming(checkpoint_every=every))
+    streamed = Streamed(units(net(12, dtype)), CPU, streaming(**how))
     streamed.forward_backward(parts, loss_of(parts))
 
     gradients = streamed.gradients()
@@ -177,14 +179,15 @@ def test_dropout_draws_the_same_numbers_again() -> None:
     streamed.close()
 
 
-def test_tied_embedding_and_head_equal_the_plain_run() -> None:
+@pytest.mark.parametrize("recompute", [True, False])
+def test_tied_embedding_and_head_equal_the_plain_run(recompute) -> None:
     plain = net(2)
     plain[3].weight = plain[0].weight
     expected = plain_losses(plain, 10, 3)
 
     other = net(2)
     other[3].weight = other[0].weight
-    how = streaming(tied={"3.weight": "0.weight"})
+    how = streaming(tied={"3.weight": "0.weight"}, recompute=recompute)
     streamed = Streamed(units(other), CPU, how)
 
     assert streamed_losses(streamed, 10, 3) == expected
