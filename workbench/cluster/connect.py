@@ -80,11 +80,10 @@ async def _existing(address: str, security: Security, plugin: Any) -> Cluster:
             timeout=CONNECT_TIMEOUT_S,
             set_as_default=False,
         )
-    except (OSError, TimeoutError, ValueError) as error:
+    except (OSError, TimeoutError, TypeError, ValueError) as error:
         raise ClusterError(
             f"no Dask scheduler answers at {address} within {CONNECT_TIMEOUT_S:.0f} s",
-            hint="check the address and that the scheduler runs; a tls:// address also "
-            "needs its certificates: wb.connect(address, security=...)",
+            hint="check the address, the certificates, and that the scheduler runs",
         ) from error
     return await _with_plugin(client, address, security, plugin)
 
@@ -96,14 +95,19 @@ async def _with_plugin(
         await client.unregister_worker_plugin(plugin.name)
         await client.close()
 
-    info = client.scheduler_info(n_workers=-1)
-    if not info["workers"]:
+    if not await _workers(client):
         await client.close()
         raise ClusterError(
             f"the scheduler at {address} has no workers",
             hint="start some: dask worker <address>, or cluster.scale(2)",
         )
     await asyncio.wait_for(client.register_plugin(plugin, name=plugin.name), 30)
-    workers = client.scheduler_info(n_workers=-1)["workers"]
+    workers = await _workers(client)
     addresses = tuple(sorted(workers, key=lambda each: str(workers[each].get("name"))))
     return Cluster(address=address, workers=addresses, security=security, end=end)
+
+
+async def _workers(client: Client) -> dict[str, Any]:
+    """Return what the scheduler knows of its workers now, by address."""
+    identity: dict[str, Any] = await client.scheduler.identity(n_workers=-1)
+    return dict(identity["workers"])

@@ -222,6 +222,7 @@ class RankGroup:
             self.cut()
             dist.destroy_process_group()
         self._groups.clear()
+        self._in_flight.clear()
         gc.collect()
 
     def ranks(

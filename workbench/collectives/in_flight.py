@@ -41,6 +41,10 @@ class InFlight:
         """Strike a call out."""
         self._calls.pop(id(call), None)
 
+    def clear(self) -> None:
+        """Forget all calls: their group is gone, whoever still holds their handles."""
+        self._calls.clear()
+
     def table(self) -> tuple[Waiting, ...]:
         """Return the unfinished calls, oldest first."""
         now_s = time.monotonic()

@@ -78,6 +78,7 @@ class Engine:
         self._pids: dict[int, int] = {}
         self._asked: dict[tuple[int, int], asyncio.Future[orders.RankAnswer]] = {}
         self._last_request = 0
+        self._num_cells = 0
         self._ticker: asyncio.TimerHandle | None = None
         self.cells = Cells(log)
 
@@ -363,12 +364,13 @@ class Engine:
     def _run(self, instruction: life.Run) -> None:
         record = self.cells.start(instruction.request.cell)
         request = record.request
+        self._num_cells += 1
         self._each(
             record.ranks,
             orders.Execute(
                 cell=request.cell,
                 code=request.code,
-                number=request.number,
+                number=request.number or self._num_cells,
                 silent=request.silent,
             ),
         )

@@ -31,12 +31,22 @@ class Gate:
         self._open = False
         self.running = ""
 
-    def stop(self, name: str, status: CellStatus) -> bool:
-        """Interrupt the main thread if it runs `name`; from any thread."""
+    def shut(self) -> None:
+        """Let no more signals through: what follows is the shell's work on an error."""
+        self._open = False
+
+    def mark(self, name: str, status: CellStatus) -> bool:
+        """Say how the end of `name` shall be called, if it still runs."""
         if not name or self.running != name:
             return False
         if self.stopped is None:
             self.stopped = status
+        return True
+
+    def stop(self, name: str, status: CellStatus) -> bool:
+        """Interrupt the main thread if it runs `name`; from any thread."""
+        if not self.mark(name, status):
+            return False
         assert self._main is not None
         signal.pthread_kill(self._main, signal.SIGINT)
         return True

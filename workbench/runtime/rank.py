@@ -38,8 +38,10 @@ from workbench.telemetry import Event
 
 #: A call that is open for this long while a peer has left will not end by itself.
 _STUCK_S = 0.05
-#: A wait that a signal did not end after this long is cut.
-_CUT_AFTER_S = 0.3
+#: These wait in one piece, out of a signal's reach (see `collectives.work`).
+_IN_ONE_PIECE = frozenset(("send", "recv", "recv_anysource"))
+#: A wait that has not ended after this long is cut and signalled.
+_INSIST_AFTER_S = 0.2
 
 
 def main(request: dict[str, Any], files: tuple[int, ...]) -> int:
@@ -98,7 +100,7 @@ class RankProcess:
         self._gate = Gate()
         self._tap = Tap(self.rank, channel)
         self._members = Membership(self.rank, self._tap.record)
-        self._shell = make_shell(self._show)
+        self._shell = make_shell(self._show, self._gate.shut)
         self._names = Names(self._shell.user_ns, self._members, self._device)
         self._sampler = MemorySampler(self._sample)
         self._answers = Answers(self._shell, self._names, self._members)
@@ -149,18 +151,14 @@ class RankProcess:
         threading.Thread(target=work, args=(message,), daemon=True).start()
 
     def _stop(self, message: StopCell) -> None:
+        """Interrupt the cell: by a signal, or by ending the wait that it sits in."""
         self._stuck_in = self._members.waiting()
-        if self._gate.stop(message.cell, message.status):
-            self._apart(self._cut_if_still_stuck, message)
-
-    def _cut_if_still_stuck(self, message: StopCell) -> None:
-        """End a wait that no signal reaches: point-to-point messages wait in one piece."""
-        deadline_s = time.monotonic() + _CUT_AFTER_S
-        while self._gate.running == message.cell and time.monotonic() < deadline_s:
-            time.sleep(0.01)
-        if self._gate.running == message.cell and self._members.waiting():
-            self._members.cut()
+        if any(call.op in _IN_ONE_PIECE for call in self._stuck_in):
+            if self._gate.mark(message.cell, message.status):
+                self._members.cut()
+        else:
             self._gate.stop(message.cell, message.status)
+        self._apart(self._insist, message)
 
     def _free_when_stuck(self, message: PeersFailed) -> None:
         """Leave the next collective that does not end: the others will not come."""
@@ -168,11 +166,20 @@ class RankProcess:
             stuck = self._members.waiting(_STUCK_S)
             if stuck:
                 self._stuck_in = stuck
-                self._gate.stop(message.cell, "freed")
+                self._gate.mark(message.cell, "freed")
                 self._members.cut()
-                self._gate.stop(message.cell, "freed")
+                self._insist(StopCell(cell=message.cell, status="freed"))
                 return
             time.sleep(0.01)
+
+    def _insist(self, message: StopCell) -> None:
+        """End a wait that the first step has not ended."""
+        deadline_s = time.monotonic() + _INSIST_AFTER_S
+        while self._gate.running == message.cell and time.monotonic() < deadline_s:
+            time.sleep(0.01)
+        if self._gate.running == message.cell and self._members.waiting():
+            self._members.cut()
+            self._gate.stop(message.cell, message.status)
 
     # --- main thread
 

@@ -87,6 +87,7 @@ class RankShell(InteractiveShell):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.show: Show = _show_nothing
+        self.before_traceback: Callable[[], None] = _nothing
         self.forget()
 
     def forget(self) -> None:
@@ -105,17 +106,21 @@ class RankShell(InteractiveShell):
 
         Args:
             code: IPython syntax, top-level await included.
-            number: The notebook's number of the cell; 0 to go on counting here.
+            number: The cell's number, the same on all ranks.
         """
         self.forget()
-        if number:
-            self.execution_count = number
+        self.execution_count = number
         outcome = self.run_cell(code, store_history=True)
         self.last_exception = outcome.error_before_exec or outcome.error_in_exec
         return bool(outcome.success)
 
     def enable_gui(self, gui: str | None = None) -> None:
         """Do nothing: figures are shown inline."""
+
+    def showtraceback(self, *args: Any, **kwargs: Any) -> None:
+        """Format the current exception; a late signal shall not cut that short."""
+        self.before_traceback()
+        super().showtraceback(*args, **kwargs)
 
     def _showtraceback(
         self, etype: type, evalue: BaseException, stb: list[str]
@@ -129,14 +134,20 @@ class RankShell(InteractiveShell):
         )
 
 
-def make_shell(show: Show) -> RankShell:
-    """Return this process's shell; `get_ipython()` finds it."""
+def make_shell(show: Show, before_traceback: Callable[[], None]) -> RankShell:
+    """Return this process's shell; `get_ipython()` finds it.
+
+    Args:
+        show: Takes what cells display.
+        before_traceback: Called when a cell has raised, before the error is formatted.
+    """
     config = Config()
     config.HistoryManager.enabled = False
     config.InteractiveShell.colors = "neutral"
     config.InteractiveShell.banner1 = ""
     shell: RankShell = RankShell.instance(config=config)
     shell.show = show
+    shell.before_traceback = before_traceback
     return shell
 
 
@@ -176,6 +187,10 @@ def printable(data: dict[str, Any]) -> dict[str, Any]:
 def plain_text(text: str) -> str:
     """Return text without terminal colours."""
     return _ANSI.sub("", text)
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 def _show_nothing(shown: Shown) -> None:

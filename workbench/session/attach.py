@@ -89,7 +89,7 @@ def _enter(pointer: Pointer) -> Session:
     if not isinstance(ready, Ready):
         connection.hang_up()
         raise SessionError(f"session {pointer.session} does not answer")
-    joined = Session(connection, ready, log_path(pointer.session))
+    joined = Session(connection, ready, log_path(pointer.session), leased=True)
     joined.run = joined.status().run
     return joined
 

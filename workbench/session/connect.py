@@ -114,6 +114,12 @@ def _target(target: Any, security: Any) -> tuple[str, dict[str, Any]]:
     if target is None:
         return "", {}
     if isinstance(target, str):
+        if target.startswith("tls://") and security is None:
+            raise ClusterError(
+                f"{target} asks for certificates and none were given",
+                hint="pass security=distributed.Security(tls_ca_file=..., "
+                "tls_client_cert=..., tls_client_key=...)",
+            )
         return target, _credentials(security)
     address = getattr(target, "scheduler_address", None)
     if not isinstance(address, str) or not address:
@@ -164,7 +170,7 @@ def _start(session: str, order: Open) -> Session:
     except BaseException:
         _give_up(connection, process)
         raise
-    return Session(connection, ready, log, process)
+    return Session(connection, ready, log, process, leased=order.lease_s > 0)
 
 
 def _wait_ready(connection: Connection) -> Ready:

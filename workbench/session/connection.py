@@ -4,6 +4,7 @@ A thread, because the notebook's own loop may be busy with a cell; nothing here 
 into IPython.
 """
 
+import contextlib
 import queue
 import socket
 import threading
@@ -136,6 +137,8 @@ class Connection:
 
     def hang_up(self) -> None:
         """Close this end."""
+        with contextlib.suppress(OSError):  # the host may have been first
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
     def _read(self) -> None:

@@ -48,9 +48,9 @@ class OpenSessions:
         )
 
     def close_all(self) -> None:
-        """Close what is open."""
+        """Close what lives by this process, leave what has a lease of its own."""
         for session in list(self._sessions):
-            session.close()
+            session.let_go()
 
 
 OPEN_SESSIONS = OpenSessions()

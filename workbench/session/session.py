@@ -43,6 +43,7 @@ class Session:
         ready: What the host said when the group stood.
         log: File with all output of all ranks.
         host: The host's process if this notebook started it.
+        leased: It outlives this notebook for a time.
     """
 
     def __init__(
@@ -51,10 +52,13 @@ class Session:
         ready: Ready,
         log: Path,
         host: subprocess.Popen[bytes] | None = None,
+        *,
+        leased: bool,
     ) -> None:
         self._connection = connection
         self._ready = ready
         self._host = host
+        self._leased = leased
         self.log = log
         self.run = ""
         self.plan: Plan | None = None
@@ -137,8 +141,11 @@ class Session:
         try:
             while not under_way.advance(TICK_S):
                 continue
-        except KeyboardInterrupt:
+        except BaseException as stop:
+            # A cell that nobody waits for any more shall not hold up the next.
             self._connection.send(Interrupt(cell=under_way.cell))
+            if not isinstance(stop, KeyboardInterrupt):
+                raise
             deadline_s = time.monotonic() + STOP_TIMEOUT_S
             while not under_way.advance(TICK_S) and time.monotonic() < deadline_s:
                 continue
@@ -293,6 +300,28 @@ class Session:
         if self._host is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._host.wait(10)
+
+    def leave(self) -> None:
+        """Let this notebook go and the session live on, for its lease.
+
+        Raises:
+            SessionError: It has no lease, so it would end.
+        """
+        if not self._leased:
+            raise SessionError(
+                "this session lives as long as its notebook",
+                hint="start it with a lease: wb.connect(lease_s=3600), then "
+                "wb.attach() finds it; or end it with session.close()",
+            )
+        OPEN_SESSIONS.discard(self)
+        self._connection.hang_up()
+
+    def let_go(self) -> None:
+        """Leave a session with a lease, close any other: what a notebook's end does."""
+        if self._leased:
+            self.leave()
+        else:
+            self.close()
 
     def __enter__(self) -> Self:
         return self
