@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch.distributed.tensor import DTensor
 from torch.overrides import TorchFunctionMode
 
+from workbench.offload.placement import placed
 from workbench.offload.tiers import Tier
 
 #: Makes an optimizer for some parameters, with groups as it likes.
@@ -44,19 +44,8 @@ class StatesIn(TorchFunctionMode):
     ) -> Any:
         made = func(*args, **(kwargs or {}))
         if func in _MAKERS and isinstance(made, torch.Tensor) and made.ndim > 0:
-            return self._place(made)
+            return placed(made, self._tier)
         return made
-
-    def _place(self, made: torch.Tensor) -> torch.Tensor:
-        if not isinstance(made, DTensor):
-            return self._tier.place(made)
-        return DTensor.from_local(
-            self._tier.place(made.to_local()),
-            made.device_mesh,
-            made.placements,
-            shape=made.shape,
-            stride=made.stride(),
-        )
 
 
 def make_in(

@@ -7,7 +7,7 @@ from workbench.layout import Axis, Layout
 from workbench.strategies.composed import Composed
 from workbench.strategies.contract import Settings, Strategy
 from workbench.strategies.data_parallel import DataParallel
-from workbench.strategies.offloaded import Offloaded
+from workbench.strategies.offloaded import HostSharded, Offloaded
 from workbench.strategies.pipeline import check_schedule
 from workbench.strategies.reference import Reference
 from workbench.strategies.sharded_data_parallel import ShardedDataParallel
@@ -24,6 +24,8 @@ def build(layout: Layout, settings: Settings) -> Strategy:
         LayoutError: Nothing runs this layout yet.
     """
     check(layout)
+    if "weights" in layout.offload and Axis.FSDP in layout.axes():
+        return Offloaded(HostSharded(settings))
     if "weights" in layout.offload:
         return StreamedNet(settings)
     on_device = _on_device(layout, settings)
@@ -74,7 +76,7 @@ def check(layout: Layout) -> None:
         )
     _check_order(layout)
     if "weights" in layout.offload:
-        _check_streamed(layout)
+        _check_weights_away(layout)
 
 
 def _check_order(layout: Layout) -> None:
@@ -91,16 +93,27 @@ def _check_order(layout: Layout) -> None:
         )
 
 
-def _check_streamed(layout: Layout) -> None:
-    """Weights off the device stream, and then all else is off it as well."""
-    if set(layout.offload) != {"weights", "activations", "optimizer"}:
+def _check_weights_away(layout: Layout) -> None:
+    """Weights off the device stream (alone, dp), or are slices at rest (fsdp)."""
+    if layout.precision != "fp32" or layout.axes() not in (
+        (),
+        (Axis.DP,),
+        (Axis.FSDP,),
+    ):
+        raise LayoutError(
+            f"weights leave the device with dp alone or fsdp alone in fp32, not with "
+            f"{layout} in {layout.precision}",
+            hint="offload activations and optimizer only",
+        )
+    if layout.fsdp > 1:
+        if layout.num_microbatches > 1 or layout.recompute != "none":
+            raise LayoutError(
+                f"weights of fsdp off the device with num_microbatches="
+                f"{layout.num_microbatches}, recompute={layout.recompute!r} cannot run",
+                hint="use one micro-batch and recompute='none'",
+            )
+    elif set(layout.offload) != {"weights", "activations", "optimizer"}:
         raise LayoutError(
             f"offload={list(layout.offload)} keeps on the device what streaming cannot",
             hint='offload=("weights", "activations", "optimizer"), or leave weights out',
-        )
-    if set(layout.axes()) - {Axis.DP} or layout.precision != "fp32":
-        raise LayoutError(
-            f"weights stream over dp alone in fp32, not with {layout} in "
-            f"{layout.precision}",
-            hint="offload activations and optimizer only, or use dp",
         )

@@ -14,15 +14,59 @@ from workbench.collectives.ranks import Ranks
 from workbench.errors import LayoutError
 from workbench.layout import Layout
 from workbench.offload.optimizer_states import StatesIn, keep_states_in
+from workbench.offload.placement import place_gradients, place_parameters
 from workbench.offload.swap import Swap
 from workbench.offload.tiers import Tier, host_tier
 from workbench.planner.offload import SwapSetting
 from workbench.strategies.composed import Composed
-from workbench.strategies.contract import StateBytes, StepResult, Strategy
+from workbench.strategies.contract import Settings, StateBytes, StepResult, Strategy
+from workbench.strategies.nets import Decoder
+from workbench.strategies.sharded_data_parallel import ShardedDataParallel
 from workbench.strategies.whole import Batch, WholeNet
 
 #: Of everything, with the next transfer always under way.
 DEFAULT_SWAP = SwapSetting(num_tensors=-1, lower=2, upper=2)
+
+
+class HostSharded(ShardedDataParallel):
+    """FSDP2 whose slices of weights and gradients lie in another tier between uses.
+
+    Args:
+        settings: As of all strategies.
+        tier: Where they lie; None for the device's host tier.
+    """
+
+    def __init__(self, settings: Settings, *, tier: Tier | None = None) -> None:
+        super().__init__(settings)
+        self._tier = tier
+
+    def wrap(self, net: Decoder) -> nn.Module:
+        """Make, slice and send away one layer after the other."""
+        if self.ranks.device.type == "cuda":
+            raise LayoutError(
+                "fsdp with weights on the host runs on CPU-only machines so far",
+                hint="leave weights out of offload, or stream over dp",
+            )
+        self._tier = self._tier or host_tier(self.ranks.device)
+        wrapped = super().wrap(net)
+        place_gradients(wrapped, self._tier)
+        return wrapped
+
+    def cut(self, module: nn.Module) -> None:
+        """Slice a layer, or what is left of the net, and move its slices."""
+        super().cut(module)
+        assert self._tier is not None
+        place_parameters(module, self._tier)
+
+    def state_bytes(self) -> StateBytes:
+        """Return the bytes on the device by kind: between two steps, none."""
+        return StateBytes(
+            weights=0, gradients=0, optimizer=super().state_bytes().optimizer
+        )
+
+    def held_bytes(self) -> int:
+        """Return the bytes on the device between two steps."""
+        return self.state_bytes().optimizer
 
 
 class Offloaded(Strategy):

@@ -22,20 +22,23 @@ class ShardedDataParallel(WholeNet):
 
     def wrap(self, net: Decoder) -> nn.Module:
         """Make and slice one layer after the other, so that none but one is whole."""
-        mesh = self.ranks.mesh
         materialize(
             net,
             self.ranks.device,
             seed=self.settings.seed,
-            after_layer=lambda layer: fully_shard(layer, mesh=mesh),
+            after_layer=self.cut,
         )
-        fully_shard(net, mesh=mesh)
+        self.cut(net)
         for module in (net, *net.layers):
             assert isinstance(module, FSDPModule)
             # The loss is divided by the global count already: sum, do not average.
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)
         return net
+
+    def cut(self, module: nn.Module) -> None:
+        """Slice a layer, or what is left of the net."""
+        fully_shard(module, mesh=self.ranks.mesh)
 
     def reset(self) -> None:
         """Slice every layer again and drop the gradients of a broken step."""

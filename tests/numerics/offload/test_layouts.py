@@ -45,6 +45,7 @@ def test_30_losses_with_states_on_the_host_equal_the_plain_run_bit_for_bit() -> 
     ("axes", "offload"),
     [
         ({"fsdp": 2}, ("optimizer", "activations")),
+        ({"fsdp": 2}, ALL),
         ({"dp": 2}, ("activations",)),
         ({"pp": 2, "num_microbatches": 4}, ("activations",)),
     ],
@@ -91,7 +92,8 @@ def test_a_checkpoint_of_offloaded_states_resumes_bit_for_bit(tmp_path, offload)
     ("layout", "message"),
     [
         (Layout(offload=("weights",)), "keeps on the device"),
-        (Layout(fsdp=2, offload=ALL), "weights stream over dp alone"),
+        (Layout(tp=2, offload=ALL), "weights leave the device with dp alone"),
+        (Layout(fsdp=2, num_microbatches=2, offload=ALL), "num_microbatches=2"),
     ],
 )
 def test_what_cannot_stream_is_refused(layout, message) -> None:
