@@ -50,3 +50,15 @@ def shut_down(page):
           await jupyterapp.shell.currentWidget.sessionContext.shutdown();
         }"""
     )
+
+
+def wait_for_widget(page, selector):
+    """Wait until a widget is drawn; fail at once, with its words, where a cell failed."""
+    page.wait_for_function(
+        "name => document.querySelector(name) || window.ran === false",
+        arg=selector,
+        timeout=240_000,
+    )
+    if page.locator(selector).count() == 0:
+        outputs = page.locator(".jp-Notebook .jp-OutputArea").all_text_contents()
+        raise AssertionError("\n".join(outputs)[-3000:])

@@ -4,7 +4,7 @@ import json
 import os
 
 from tests.browser import tools
-from tests.browser.lab import open_notebook, run_all
+from tests.browser.lab import open_notebook, run_all, wait_for_widget
 
 CELL = (
     "import json\n"
@@ -45,7 +45,7 @@ STEP_MS = """async () => {
 def test_a_layout_is_built_by_mouse_and_by_keyboard(page, lab, notebooks):
     open_notebook(page, lab, notebooks, [CELL])
     run_all(page)
-    page.wait_for_selector(".wb-builder", timeout=240_000)
+    wait_for_widget(page, ".wb-builder")
 
     page.click("[data-axis=tp] [data-step='1']")
     page.wait_for_function(
@@ -88,7 +88,7 @@ def test_a_layout_is_built_by_mouse_and_by_keyboard(page, lab, notebooks):
 def test_the_cluster_is_drawn_and_a_rank_is_told_of(page, lab, notebooks):
     open_notebook(page, lab, notebooks, [CELL])
     run_all(page)
-    page.wait_for_selector(".wb-cluster", timeout=240_000)
+    wait_for_widget(page, ".wb-cluster")
 
     page.focus(".wb-cluster")
     page.keyboard.press("ArrowRight")

@@ -3,7 +3,7 @@
 import nbformat
 
 from tests.browser import tools
-from tests.browser.lab import open_notebook, run_all
+from tests.browser.lab import open_notebook, run_all, wait_for_widget
 
 BLOCKING = [
     "import time\n"
@@ -22,7 +22,7 @@ def test_the_monitor_moves_while_a_cell_blocks(page, lab, notebooks):
     open_notebook(page, lab, notebooks, BLOCKING)
 
     run_all(page)
-    page.wait_for_selector(".wb-monitor canvas", state="attached", timeout=240_000)
+    wait_for_widget(page, ".wb-monitor canvas")
     states = [page.evaluate(tools.STATE)]
     while states[-1]["panels"]["status"] == "running":
         page.wait_for_timeout(250)
@@ -42,7 +42,7 @@ def test_where_widgets_are_not_shown_the_run_is_told_in_words(page, lab, noteboo
     path = open_notebook(page, lab, notebooks, [BLOCKING[0], BLOCKING[2]])
 
     run_all(page)
-    page.wait_for_selector(".wb-monitor", state="attached", timeout=240_000)
+    wait_for_widget(page, ".wb-monitor")
     page.evaluate("jupyterapp.commands.execute('docmanager:save')")
     page.wait_for_timeout(1000)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import nbformat
 
 from tests.browser import tools
-from tests.browser.lab import open_file, run_all
+from tests.browser.lab import open_file, run_all, wait_for_widget
 from workbench.telemetry import RunStore
 
 SHORTER = {"num_steps=300": "num_steps=40", "eval_every=100": "eval_every=20"}
@@ -32,7 +32,7 @@ def test_the_quickstart_runs_and_its_monitor_moves(page, lab, notebooks, home):
     open_file(page, lab, path)
 
     run_all(page)
-    page.wait_for_selector(".wb-monitor", state="attached", timeout=240_000)
+    wait_for_widget(page, ".wb-monitor")
     states, pictured = [], False
     while page.evaluate("window.ran") is None:
         state = page.evaluate(tools.STATE)
