@@ -4,7 +4,7 @@ The itemised form of planner.md 3.3: each saved tensor with what cuts it, times 
 micro-batches in flight of planner.md 3.4.
 """
 
-from workbench.planner.case import RECOMPUTES, SCHEDULES, Case
+from workbench.planner.case import RECOMPUTES, SCHEDULES, Case, remembered
 from workbench.planner.numbers import (
     BlockNumbers,
     ModelNumbers,
@@ -25,6 +25,14 @@ COMPUTE_BYTES = {
 
 def saved_bytes(numbers: ModelNumbers, block: BlockNumbers, case: Case) -> Num:
     """Return what one repeat keeps for one micro-batch on this rank, no recompute."""
+    return remembered(
+        case.memo,
+        ("saved_bytes", block.name),
+        lambda: _saved_bytes(numbers, block, case),
+    )
+
+
+def _saved_bytes(numbers: ModelNumbers, block: BlockNumbers, case: Case) -> Num:
     profile = numbers.profile
     size = COMPUTE_BYTES[case.precision]
     by_sp = where(case.sp == 1, case.tp, 1)
@@ -49,6 +57,12 @@ def scores(numbers: ModelNumbers, block: BlockNumbers) -> float:
 
 def input_bytes(block: BlockNumbers, case: Case) -> Num:
     """Return the input of one repeat, all that full recompute keeps of it."""
+    return remembered(
+        case.memo, ("input_bytes", block.name), lambda: _input_bytes(block, case)
+    )
+
+
+def _input_bytes(block: BlockNumbers, case: Case) -> Num:
     by_sp = where(case.sp == 1, case.tp, 1)
     elements = block.boundary * case.micro_batch / case.cp / by_sp
     return elements * COMPUTE_BYTES[case.precision]

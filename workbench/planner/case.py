@@ -1,12 +1,15 @@
 """A layout as plain numbers: one case for `plan`, arrays of them for `search`."""
 
 import math
-from dataclasses import dataclass
-from typing import get_args
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar, get_args
 
 from workbench.layout import Axis, Layout
 from workbench.layout.layout import ContextKind, Precision, Recompute, Schedule
 from workbench.planner.numeric import Num
+
+T = TypeVar("T")
 
 #: Codes are positions in the layout's own lists of choices.
 SCHEDULES: tuple[str, ...] = get_args(Schedule)
@@ -31,6 +34,8 @@ class Case:
         strides: Per axis, how far apart its neighbours' rank numbers are.
         stage: The pipeline coordinate that is judged.
         shard: The fsdp coordinate that is judged.
+        memo: Figures worked out once that hold for every stage (see `remembered`).
+        stage_memo: The same for this stage alone.
     """
 
     pp: Num
@@ -54,6 +59,20 @@ class Case:
     strides: dict[str, Num]
     stage: Num
     shard: Num
+    memo: dict[tuple[str, ...], Any] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+    stage_memo: dict[tuple[str, ...], Any] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+
+    def at(self, *, stage: Num) -> "Case":
+        """Return the same layout judged at another stage."""
+        return replace(self, stage=stage, stage_memo={})
+
+    def of_rank(self, *, stage: Num, shard: Num) -> "Case":
+        """Return the same layout judged at another stage and shard."""
+        return replace(self, stage=stage, shard=shard, memo={}, stage_memo={})
 
     @property
     def num_ranks(self) -> Num:
@@ -68,6 +87,20 @@ class Case:
     def degree(self, axis: str) -> Num:
         """Return the degree of an axis, or of all ranks for "world"."""
         return self.num_ranks if axis == "world" else getattr(self, axis)
+
+
+def remembered(
+    memo: dict[tuple[str, ...], Any], key: tuple[str, ...], work: Callable[[], T]
+) -> T:
+    """Return a figure of a case, worked out at its first use.
+
+    Formulas ask for the same figures over and over; for arrays of layouts that is most
+    of the time of a search.
+    """
+    if key not in memo:
+        memo[key] = work()
+    found: T = memo[key]
+    return found
 
 
 def case_of(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from workbench.hardware import DeviceSpec
 from workbench.planner.activations import COMPUTE_BYTES
-from workbench.planner.case import Case
+from workbench.planner.case import Case, remembered
 from workbench.planner.numbers import BlockNumbers, ModelNumbers, local_rows
 from workbench.planner.numeric import Num, ceil_div, largest, where
 
@@ -41,6 +41,16 @@ def layer_seconds(
     block: BlockNumbers, numbers: ModelNumbers, case: Case, device: DeviceSpec
 ) -> LayerSeconds:
     """Judge one repeat of a block."""
+    return remembered(
+        case.memo,
+        ("layer_seconds", block.name),
+        lambda: _layer_seconds(block, numbers, case, device),
+    )
+
+
+def _layer_seconds(
+    block: BlockNumbers, numbers: ModelNumbers, case: Case, device: DeviceSpec
+) -> LayerSeconds:
     work, kernels = numbers.profile.work, device.kernels
     matrix_forward, matrix_backward = _matrix_s(block, numbers, case, device)
     core_forward, core_backward = _core_s(block, numbers, case, device)

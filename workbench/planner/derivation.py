@@ -1,7 +1,7 @@
 """The working of every figure of a plan: formula, numbers, source."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from workbench.hardware import ClusterSpec, Constant
 from workbench.planner.activations import in_flight, kept_bytes, saved_bytes
@@ -34,7 +34,7 @@ def derive(
     mfu: float,
 ) -> Mapping[str, tuple[Step, ...]]:
     """Return the derivation of each figure, by name; memory is the worst rank's."""
-    held_by = replace(case, stage=worst.stage, shard=worst.shard)
+    held_by = case.of_rank(stage=worst.stage, shard=worst.shard)
     found = dict(_states(numbers, held_by, worst.memory))
     found["memory.activations"] = tuple(_activations(numbers, held_by))
     found["memory.buffers"] = _sum_of(worst.memory, "buffers", _BUFFERS)

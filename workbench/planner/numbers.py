@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from workbench.layout.layout import TWO_CHUNK_SCHEDULES
 from workbench.model import Block, ModelSpec, Parameter
-from workbench.planner.case import SCHEDULES, Case
+from workbench.planner.case import SCHEDULES, Case, remembered
 from workbench.planner.numeric import Num, ceil_div, largest, smallest, where
 from workbench.planner.profiles import Profile
 
@@ -123,6 +123,14 @@ def layers_here(block: BlockNumbers, numbers: ModelNumbers, case: Case) -> Num:
     where they do not divide; blocks before the layers go with the first stage, blocks
     after them with the last.
     """
+    return remembered(
+        case.stage_memo,
+        ("layers", block.name),
+        lambda: _layers_here(block, numbers, case),
+    )
+
+
+def _layers_here(block: BlockNumbers, numbers: ModelNumbers, case: Case) -> Num:
     if not block.indexed:
         stage = first_stage(case) if block.first_layer == 0 else last_stage(case)
         return where(case.stage == stage, 1, 0)

@@ -54,14 +54,10 @@ def ceil_div(number: Num, by: Num) -> Num:
     return -(-number // by)
 
 
-def both(first: Num, second: Num) -> Num:
-    """Return whether two conditions hold, case by case.
+def never(condition: Num) -> bool:
+    """Return whether a condition holds in no case at all.
 
-    >>> both(1 < 2, 2 < 1)
-    False
+    >>> never(1 > 2)
+    True
     """
-    if isinstance(first, bool) and isinstance(second, bool):
-        return first and second
-    import numpy as np
-
-    return np.logical_and(first, second)
+    return not (condition if isinstance(condition, bool) else condition.any())

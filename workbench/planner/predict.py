@@ -18,10 +18,11 @@ from workbench.planner.contract import (
     StepTime,
 )
 from workbench.planner.derivation import WorstRank, derive
+from workbench.planner.judge import judge
 from workbench.planner.memory import Memory, memory
 from workbench.planner.numbers import ModelNumbers, model_numbers
 from workbench.planner.profiles import profile as named_profile
-from workbench.planner.step_time import Seconds, step_seconds
+from workbench.planner.step_time import Seconds
 from workbench.units import bytes_text
 
 #: 90 percent interval around a predicted step, by the least sure constant in it.
@@ -53,9 +54,8 @@ def plan(
     check_model(layout, model)
     check_batch(layout, global_batch)
     numbers = model_numbers(model, named_profile(profile))
-    slowest = slowest_stage(numbers, layout, hardware, global_batch)
-    case = case_of(layout, global_batch=global_batch, stage=slowest)
-    seconds = step_seconds(numbers, case, hardware)
+    judgement = judge(numbers, case_of(layout, global_batch=global_batch), hardware)
+    case, seconds = judgement.case, judgement.seconds
     by_rank = _memory_of_ranks(numbers, layout, hardware, global_batch)
     time = _step_time(seconds, hardware)
     reasons = _reasons(by_rank)
@@ -86,18 +86,6 @@ def _worst(layout: Layout, by_rank: tuple[MemoryPlan, ...]) -> WorstRank:
     worst = max(by_rank, key=lambda m: m.peak_bytes)
     place = layout.coordinates(worst.rank)
     return WorstRank(memory=worst, stage=place[Axis.PP], shard=place[Axis.FSDP])
-
-
-def slowest_stage(
-    numbers: ModelNumbers, layout: Layout, hardware: ClusterSpec, global_batch: int
-) -> int:
-    """Return the pipeline coordinate whose slot is longest: first, second or last."""
-
-    def slot(stage: int) -> float:
-        case = case_of(layout, global_batch=global_batch, stage=stage)
-        return float(step_seconds(numbers, case, hardware).slot)
-
-    return max(sorted({0, min(1, layout.pp - 1), layout.pp - 1}), key=slot)
 
 
 def _memory_of_ranks(

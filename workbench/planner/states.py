@@ -7,8 +7,13 @@ some ranks fewer rows, or none (planner.md 3.2; `layout.shards`).
 from dataclasses import dataclass
 
 from workbench.model import Parameter
-from workbench.planner.case import Case
-from workbench.planner.numbers import ModelNumbers, layers_here, local_rows
+from workbench.planner.case import Case, remembered
+from workbench.planner.numbers import (
+    BlockNumbers,
+    ModelNumbers,
+    layers_here,
+    local_rows,
+)
 from workbench.planner.numeric import Num, ceil_div, largest, smallest, where
 
 
@@ -35,10 +40,14 @@ class Held:
 
 def held(numbers: ModelNumbers, case: Case) -> Held:
     """Count the elements of the judged rank."""
+    return remembered(case.stage_memo, ("held",), lambda: _held(numbers, case))
+
+
+def _held(numbers: ModelNumbers, case: Case) -> Held:
     whole = local = padded = tensors = block_max = root = 0
     for block in numbers.blocks:
         here = layers_here(block, numbers, case)
-        one, one_local, one_padded = elements_of(block.parameters, case)
+        one, one_local, one_padded = elements_of_block(block, case)
         whole, local = whole + here * one, local + here * one_local
         padded = padded + here * one_padded
         tensors = tensors + here * len(block.parameters)
@@ -53,6 +62,15 @@ def held(numbers: ModelNumbers, case: Case) -> Held:
         num_tensors=tensors,
         largest_block=block_max,
         root=root,
+    )
+
+
+def elements_of_block(block: BlockNumbers, case: Case) -> tuple[Num, Num, Num]:
+    """Return elements of one repeat: whole, this rank's shard, and a padded shard."""
+    return remembered(
+        case.memo,
+        ("elements", block.name),
+        lambda: elements_of(block.parameters, case),
     )
 
 

@@ -5,18 +5,18 @@ waits for. Slots make the pipeline; sums of gradients and gathers of weights hid
 compute where the framework overlaps them; the optimizer follows.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from workbench.hardware import ClusterSpec, DeviceSpec
 from workbench.planner.activations import FULL
-from workbench.planner.case import SCHEDULES, Case
+from workbench.planner.case import SCHEDULES, Case, remembered
 from workbench.planner.compute import issued, layer_seconds
 from workbench.planner.network import message_s
 from workbench.planner.numbers import ModelNumbers, layers_here
 from workbench.planner.numeric import Num, largest, smallest, where
 from workbench.planner.profiles import Profile
 from workbench.planner.states import held
-from workbench.planner.traffic import Message, messages, sent_by
+from workbench.planner.traffic import Message, messages, sent_by, slot_messages
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +71,31 @@ class Seconds:
         return self.compute + self.bubble + self.optimizer + self.exposed
 
 
-def step_seconds(numbers: ModelNumbers, case: Case, hardware: ClusterSpec) -> Seconds:
-    """Judge the time of one step on one kind of device."""
+def telling_cases(case: Case) -> tuple[Case, Case, Case]:
+    """Return a case at the first, second and last stage.
+
+    Layers and micro-batches in flight only fall from one inner stage to the next, so no
+    other stage is fuller or slower than these.
+    """
+    zero = 0 * case.pp
+    second = smallest(1, case.pp - 1) + zero
+    return case.at(stage=zero), case.at(stage=second), case.at(stage=case.pp - 1)
+
+
+def step_seconds(
+    numbers: ModelNumbers,
+    case: Case,
+    hardware: ClusterSpec,
+    stages: tuple[Case, Case, Case],
+) -> Seconds:
+    """Judge the time of one step on one kind of device.
+
+    Args:
+        numbers: Of the model.
+        hardware: Whose first kind of device runs it.
+        case: At its slowest stage.
+        stages: The same at the stages of `telling_cases`.
+    """
     device = hardware.groups[0].device
     slot = slot_of(numbers, case, hardware)
     count = case.num_microbatches
@@ -80,7 +103,7 @@ def step_seconds(numbers: ModelNumbers, case: Case, hardware: ClusterSpec) -> Se
     return Seconds(
         slot=slot.total,
         compute=(slot.forward + slot.backward) * count,
-        bubble=bubble_s(numbers, case, hardware, slot),
+        bubble=bubble_s(numbers, case, hardware, stages),
         optimizer=_optimizer_s(numbers, case, device),
         timed=timed,
         model_flops=slot.flops * count,
@@ -90,6 +113,12 @@ def step_seconds(numbers: ModelNumbers, case: Case, hardware: ClusterSpec) -> Se
 
 def slot_of(numbers: ModelNumbers, case: Case, hardware: ClusterSpec) -> Slot:
     """Judge one micro-batch on the judged stage."""
+    return remembered(
+        case.stage_memo, ("slot",), lambda: _slot_of(numbers, case, hardware)
+    )
+
+
+def _slot_of(numbers: ModelNumbers, case: Case, hardware: ClusterSpec) -> Slot:
     device = hardware.groups[0].device
     comm = _slot_comm_s(numbers, case, hardware) / case.num_microbatches
     forward = backward = host_forward = host_backward = flops = replayed = 0
@@ -121,14 +150,20 @@ def slot_of(numbers: ModelNumbers, case: Case, hardware: ClusterSpec) -> Slot:
 
 
 def bubble_s(
-    numbers: ModelNumbers, case: Case, hardware: ClusterSpec, slot: Slot
+    numbers: ModelNumbers,
+    case: Case,
+    hardware: ClusterSpec,
+    stages: tuple[Case, Case, Case],
 ) -> Num:
     """Return seconds that the slowest stage waits for the others (planner.md 3.4).
 
     1F1B and GPipe: one slot of each other stage. Interleaving divides by the chunks;
     ZB-H1 fills in the weight part, which is half a backward; the V shapes fill all.
     """
-    others = _other_slots(numbers, case, hardware, slot)
+    slot = slot_of(numbers, case, hardware)
+    first, inner, last = (slot_of(numbers, at, hardware).total for at in stages)
+    # One slot of every other stage; inner stages are taken as equal.
+    others = first + last + inner * largest(case.pp - 2, 0) - slot.total
     interleaved = case.schedule == SCHEDULES.index("interleaved")
     idle = others / where(interleaved, case.chunks, 1)
     weight_part = slot.backward / 2
@@ -138,17 +173,6 @@ def bubble_s(
         case.schedule == SCHEDULES.index("dualpipe-v")
     )
     return where(case.pp > 1, where(full, 0.0, idle), 0.0)
-
-
-def _other_slots(
-    numbers: ModelNumbers, case: Case, hardware: ClusterSpec, slot: Slot
-) -> Num:
-    """Return one slot of every other stage; inner stages are taken as equal."""
-    first = slot_of(numbers, replace(case, stage=0 * case.pp), hardware).total
-    second = smallest(1, case.pp - 1)
-    inner = slot_of(numbers, replace(case, stage=second + 0 * case.pp), hardware).total
-    last = slot_of(numbers, replace(case, stage=case.pp - 1), hardware).total
-    return first + last + inner * largest(case.pp - 2, 0) - slot.total
 
 
 def _optimizer_s(numbers: ModelNumbers, case: Case, device: DeviceSpec) -> Num:
@@ -163,11 +187,10 @@ def _slot_comm_s(numbers: ModelNumbers, case: Case, hardware: ClusterSpec) -> Nu
     """Return seconds per step of messages that every slot waits for."""
     backend = hardware.groups[0].device.backend
     total: Num = 0
-    for message in messages(numbers, case):
-        if message.hides == "":
-            sent = sent_by(message, case, backend)
-            seconds = message_s(message, sent, case, hardware)
-            total = total + seconds * _waited(message, numbers.profile)
+    for message in slot_messages(numbers, case):
+        sent = sent_by(message, case, backend)
+        seconds = message_s(message, sent, case, hardware)
+        total = total + seconds * _waited(message, numbers.profile)
     return total
 
 

@@ -12,7 +12,7 @@ from workbench.layout.scalars import SCALAR_DTYPE, STEP_SCALARS
 from workbench.layout.shards import SHARD_RULE
 from workbench.planner.activations import COMPUTE_BYTES, FULL, input_bytes
 from workbench.planner.backend import ring_passes
-from workbench.planner.case import CONTEXTS, Case
+from workbench.planner.case import CONTEXTS, Case, remembered
 from workbench.planner.numbers import (
     BlockNumbers,
     ModelNumbers,
@@ -20,8 +20,8 @@ from workbench.planner.numbers import (
     last_stage,
     layers_here,
 )
-from workbench.planner.numeric import Num, ceil_div, where
-from workbench.planner.states import elements_of
+from workbench.planner.numeric import Num, ceil_div, never, where
+from workbench.planner.states import elements_of_block
 from workbench.units import DTYPE_BYTES
 
 
@@ -59,6 +59,11 @@ def messages(numbers: ModelNumbers, case: Case) -> Iterator[Message]:
     )
     yield from _gradient_messages(numbers, case)
     yield from _gather_messages(numbers, case)
+    yield from slot_messages(numbers, case)
+
+
+def slot_messages(numbers: ModelNumbers, case: Case) -> Iterator[Message]:
+    """Yield what every micro-batch waits for: tp, pp and cp."""
     yield from _tensor_messages(numbers, case)
     yield from _pipeline_messages(numbers, case)
     yield from _context_messages(numbers, case)
@@ -85,10 +90,14 @@ class Unit:
 
 def units(numbers: ModelNumbers, case: Case) -> tuple[Unit, ...]:
     """Return one unit per kind of repeated block, and the root with all the rest."""
+    return remembered(case.stage_memo, ("units",), lambda: _units(numbers, case))
+
+
+def _units(numbers: ModelNumbers, case: Case) -> tuple[Unit, ...]:
     found, root_whole, root_padded = [], 0, 0
     for block in numbers.blocks:
         here = layers_here(block, numbers, case)
-        whole, _, padded = elements_of(block.parameters, case)
+        whole, _, padded = elements_of_block(block, case)
         if block.indexed:
             found.append(Unit(count=here, whole=whole, padded=padded, is_root=False))
         else:
@@ -132,6 +141,8 @@ def _gradient_messages(numbers: ModelNumbers, case: Case) -> Iterator[Message]:
             hides="forward",
         )
     for axis in ("cp", "ep"):
+        if never(case.degree(axis) > 1):
+            continue
         for unit in units(numbers, case):
             yield Message(
                 op="all_reduce",
@@ -149,6 +160,8 @@ def _gather_messages(numbers: ModelNumbers, case: Case) -> Iterator[Message]:
     Each micro-batch gathers every unit in its forward and resharded blocks once more in
     its backward; gradients are scattered each time or after the last (the profile).
     """
+    if never(case.fsdp > 1):
+        return
     per = numbers.profile.states[case.precision]
     each_time = numbers.profile.reduces_each_microbatch
     for unit in units(numbers, case):
@@ -256,6 +269,8 @@ def _pipeline_messages(numbers: ModelNumbers, case: Case) -> Iterator[Message]:
 
 def _context_messages(numbers: ModelNumbers, case: Case) -> Iterator[Message]:
     """Yield cp's exchange of keys and values, or Ulysses' of heads."""
+    if never(case.cp > 1):
+        return
     size = COMPUTE_BYTES[case.precision]
     tokens = numbers.tokens * case.micro_batch // case.cp
     kv = 2 * size * ceil_div(numbers.kv_width, case.tp) * tokens

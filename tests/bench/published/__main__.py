@@ -14,7 +14,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tests.bench.published.judge import Judgement, judged
+from tests.bench.published.judge import Answer, judged
 from tests.bench.published.rows import Refused, Row, question
 from tests.bench.published.score import Pair, constant_floor, is_calibration, summary
 
@@ -43,7 +43,7 @@ def main() -> None:
 def scored(rows: list[Row]) -> dict[str, Any]:
     """Ask every row of a file and return its scores."""
     refused: Counter[str] = Counter()
-    asked: list[tuple[Row, Judgement]] = []
+    asked: list[tuple[Row, Answer]] = []
     for row in rows:
         if is_calibration(row) or not _has_answer(row):
             continue
@@ -64,7 +64,7 @@ def _has_answer(row: Row) -> bool:
     return bool(row.get("step_time_s") or row.get("mem_gb") or row.get("oom") == "1")
 
 
-def _step_time(asked: list[tuple[Row, Judgement]]) -> dict[str, Any] | None:
+def _step_time(asked: list[tuple[Row, Answer]]) -> dict[str, Any] | None:
     timed = [(r, j) for r, j in asked if r["step_time_s"] and r["oom"] != "1"]
     pairs = [
         Pair(row=r, measured=float(r["step_time_s"]), predicted=j.step_s)
@@ -75,7 +75,7 @@ def _step_time(asked: list[tuple[Row, Judgement]]) -> dict[str, Any] | None:
     return summary(pairs, constant_floor(pairs, [j.ideal_s for _, j in timed]))
 
 
-def _memory(asked: list[tuple[Row, Judgement]]) -> dict[str, Any] | None:
+def _memory(asked: list[tuple[Row, Answer]]) -> dict[str, Any] | None:
     known = [(r, j) for r, j in asked if r["mem_gb"]]
     pairs = [
         Pair(row=r, measured=_bytes(r), predicted=j.reserved_bytes) for r, j in known
@@ -88,7 +88,7 @@ def _bytes(row: Row) -> float:
     return float(row["mem_gb"]) * unit
 
 
-def _oom(asked: list[tuple[Row, Judgement]]) -> dict[str, Any] | None:
+def _oom(asked: list[tuple[Row, Answer]]) -> dict[str, Any] | None:
     """Score fits or not, where a file has rows that did not fit."""
     known = [(r["oom"] == "1", not j.fits) for r, j in asked if r["oom"] in {"0", "1"}]
     if not any(over for over, _ in known):

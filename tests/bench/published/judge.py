@@ -8,15 +8,14 @@ from workbench.layout import Layout
 from workbench.layout.check import check_batch, check_model
 from workbench.planner.case import case_of
 from workbench.planner.compute import PEAK_DTYPE
-from workbench.planner.memory import memory, reserved_bytes
+from workbench.planner.judge import judge
+from workbench.planner.memory import reserved_bytes
 from workbench.planner.numbers import ModelNumbers, model_numbers
-from workbench.planner.predict import slowest_stage
 from workbench.planner.profiles import profile
-from workbench.planner.step_time import step_seconds
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judgement:
+class Answer:
     """What the planner says of a row.
 
     Args:
@@ -34,7 +33,7 @@ class Judgement:
     fits: bool
 
 
-def judged(question: Question) -> Judgement:
+def judged(question: Question) -> Answer:
     """Return the planner's answer.
 
     Raises:
@@ -47,29 +46,17 @@ def judged(question: Question) -> Judgement:
         raise Refused(error.message[:60]) from error
     numbers = model_numbers(question.model, profile(question.profile))
     layout, batch = with_recompute(question, numbers), question.global_batch
-    stage = slowest_stage(numbers, layout, question.hardware, batch)
-    case = case_of(layout, global_batch=batch, stage=stage)
+    judgement = judge(numbers, case_of(layout, global_batch=batch), question.hardware)
     device = question.hardware.groups[0].device
     flops = 3 * question.model.forward_flops * batch / layout.num_ranks
-    peak, reserved = worst_bytes(numbers, layout, batch)
-    return Judgement(
-        step_s=float(step_seconds(numbers, case, question.hardware).total),
+    reserved = float(reserved_bytes(numbers, judgement.peak))
+    return Answer(
+        step_s=float(judgement.seconds.total),
         ideal_s=flops / device.peak(PEAK_DTYPE[layout.precision]),
-        peak_bytes=peak,
+        peak_bytes=float(judgement.peak),
         reserved_bytes=reserved,
         fits=reserved <= device.memory_bytes.value,
     )
-
-
-def worst_bytes(
-    numbers: ModelNumbers, layout: Layout, batch: int
-) -> tuple[float, float]:
-    """Return peak and reserved bytes of the fullest stage: first, second or last."""
-    peaks = []
-    for stage in {0, min(1, layout.pp - 1), layout.pp - 1}:
-        case = case_of(layout, global_batch=batch, stage=stage)
-        peaks.append(float(memory(numbers, case).peak))
-    return max(peaks), float(reserved_bytes(numbers, max(peaks)))
 
 
 def with_recompute(question: Question, numbers: ModelNumbers) -> Layout:
@@ -78,5 +65,10 @@ def with_recompute(question: Question, numbers: ModelNumbers) -> Layout:
     if question.recompute_stated:
         return layout
     capacity = question.hardware.groups[0].device.memory_bytes.value
-    _, reserved = worst_bytes(numbers, layout, question.global_batch)
-    return layout if reserved <= capacity else replace(layout, recompute="full")
+    case = case_of(layout, global_batch=question.global_batch)
+    peak = judge(numbers, case, question.hardware).peak
+    return (
+        layout
+        if reserved_bytes(numbers, peak) <= capacity
+        else replace(layout, recompute="full")
+    )
