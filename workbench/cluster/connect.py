@@ -109,5 +109,6 @@ async def _with_plugin(
 
 async def _workers(client: Client) -> dict[str, Any]:
     """Return what the scheduler knows of its workers now, by address."""
+    assert client.scheduler is not None
     identity: dict[str, Any] = await client.scheduler.identity(n_workers=-1)
     return dict(identity["workers"])

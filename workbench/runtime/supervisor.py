@@ -54,10 +54,11 @@ class Supervisor(WorkerPlugin):
     def __init__(self, session: str, zygote: ZygoteClient | None = None) -> None:
         self.name = link_name(session)
         self._zygote = zygote
+        self._cores = len(os.sched_getaffinity(0))
 
     def __getstate__(self) -> dict[str, Any]:
         """Travel to other workers without this process's zygote."""
-        return {"name": self.name, "_zygote": None}
+        return {"name": self.name, "_zygote": None, "_cores": 0}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -65,6 +66,8 @@ class Supervisor(WorkerPlugin):
     async def setup(self, worker: Any) -> None:
         """Start the zygote in the worker's main thread and offer the link."""
         if self._zygote is None:
+            # A worker of someone's cluster: as many ranks as it would run tasks.
+            self._cores = worker.state.nthreads
             self._zygote = ZygoteClient(os.dup(2))
         worker.handlers[self.name] = self._link
 
@@ -77,7 +80,7 @@ class Supervisor(WorkerPlugin):
     async def _link(self, comm: Any) -> Status:
         """Serve one host until its comm ends."""
         assert self._zygote is not None
-        link = _Link(comm, self._zygote)
+        link = _Link(comm, self._zygote, self._cores)
         try:
             await link.serve()
         finally:
@@ -88,8 +91,9 @@ class Supervisor(WorkerPlugin):
 class _Link:
     """One host's comm and the ranks that it has asked for."""
 
-    def __init__(self, comm: Any, zygote: ZygoteClient) -> None:
+    def __init__(self, comm: Any, zygote: ZygoteClient, cores: int) -> None:
         self._comm = comm
+        self._cores = cores
         self._zygote = zygote
         self._ranks: dict[int, RankHandle] = {}
         self._store = 0
@@ -143,8 +147,7 @@ class _Link:
         except WorkbenchError as error:
             self._say(SupervisorFailed(reason=str(error)))
             return
-        cores = len(os.sched_getaffinity(0))
-        self._say(SupervisorReady(host=socket.gethostname(), cores=cores))
+        self._say(SupervisorReady(host=socket.gethostname(), cores=self._cores))
 
     def _take(self, addressee: int, data: bytes) -> None:
         if addressee != SUPERVISOR:
