@@ -226,7 +226,9 @@ class RowCache:
         else:
             torch.index_select(host, 0, rows, out=here)
             there = torch.empty(shape, dtype=device.dtype, device=device.device)
-            self._lanes.inward.copy([(there, here)]).wait()
+            arriving = self._lanes.inward.copy([(there, here)])
+            arriving.wait()
+            arriving.finish()  # the buffer is written again for the next rows
             device.index_copy_(0, slots, there)
         self._pool.give(buffer)
 
