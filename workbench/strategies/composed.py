@@ -162,9 +162,9 @@ class Composed(WholeNet):
         return total
 
     def accumulating(self, *, last: bool) -> AbstractContextManager[None]:
-        """Reduce over replicas in the last micro-batch only."""
+        """Reduce sharded gradients in the last micro-batch only."""
         if self._shards is not None:
-            self._shards.reduce_replicas(last=last)
+            self._shards.reduce(last=last)
         return nullcontext()
 
     def _loss_sum(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -229,7 +229,7 @@ class Composed(WholeNet):
     def reset(self) -> None:
         """Slice every layer again and drop the gradients of a broken step."""
         if self._shards is not None:
-            self._shards.let_go(self.stages)
+            self._shards.let_go()
         super().reset()
 
     # Beside the step ----------------------------------------------------------------
@@ -242,7 +242,7 @@ class Composed(WholeNet):
             losses = self._forward_only(inputs, targets)
             loss_sum = torch.stack(losses).sum() if losses else torch.zeros(())
         if self._shards is not None:
-            self._shards.let_go(self.stages)
+            self._shards.let_go()
         return loss_sum.double()
 
     def _forward_only(
@@ -279,7 +279,7 @@ class Composed(WholeNet):
                 result = self._from_last_stage(self._forward_only(inputs, None), inputs)
             result = self._made_whole(result.float())
             if self._shards is not None:
-                self._shards.let_go(self.stages)
+                self._shards.let_go()
         return result
 
     def _from_last_stage(

@@ -1,7 +1,8 @@
 """Cuts stages with FSDP2, and sums shards over the axes that hold copies of them.
 
 Each layer is gathered for its forward and again for its backward. The root, all else of
-a stage, is gathered once a step and let go at its end.
+a stage, stays whole between them. Gradients are summed in place as whole tensors until
+the last micro-batch, whose backward scatters them.
 """
 
 from collections.abc import Sequence
@@ -43,11 +44,14 @@ class Shards:
 
     def cut_root(self, stage: Stage) -> None:
         """Slice what a stage holds beside its layers."""
-        root = fully_shard(
-            stage, mesh=self._mesh, mp_policy=self._policy, reshard_after_forward=False
+        self._add(
+            fully_shard(
+                stage,
+                mesh=self._mesh,
+                mp_policy=self._policy,
+                reshard_after_forward=False,
+            )
         )
-        root.set_reshard_after_backward(False, recurse=False)
-        self._add(root)
 
     def _add(self, module: FSDPModule) -> None:
         # The loss is divided by the global count already: sum, do not average.
@@ -55,15 +59,14 @@ class Shards:
         module.set_force_sum_reduction_for_comms(True)
         self._cut.append(module)
 
-    def reduce_replicas(self, *, last: bool) -> None:
-        """Sum over dp in the last micro-batch only; shards are summed in each."""
-        if self._layout.dp > 1:
-            for module in self._cut:
-                module.set_requires_all_reduce(last, recurse=False)
+    def reduce(self, *, last: bool) -> None:
+        """Scatter gradients, and sum them over dp, in the last micro-batch only."""
+        for module in self._cut:
+            module.set_requires_gradient_sync(last, recurse=False)
 
     def finish(self, stages: Sequence[Stage]) -> None:
-        """Let the roots go, and sum shards over cp, one unit at a time."""
-        self.let_go(stages)
+        """Slice what is whole, and sum shards over cp, one unit at a time."""
+        self.let_go()
         if self._layout.cp == 1:
             return
         group = self._whole_mesh["cp"].get_group()
@@ -77,9 +80,8 @@ class Shards:
             if rest:
                 _sum(rest, self._layout.fsdp, group)
 
-    def let_go(self, stages: Sequence[Stage]) -> None:
+    def let_go(self) -> None:
         """Slice what is still whole."""
-        del stages
         for module in self._cut:
             module.reshard()
 
