@@ -102,8 +102,12 @@ class Profile:
         tensor_exposed: Share of tp's messages that the step waits for, 1 without
             overlap of products and sums.
         context_exposed: The same for cp's messages.
+        selective_share: Share of a layer's forward, beside attention's core, that
+            selective recompute runs again.
         reduces_each_microbatch: Whether fsdp scatters gradients after each micro-batch,
             or sums whole gradients in place and scatters after the last.
+        gathers_inputs_again: Whether sequence parallelism keeps a region's input cut and
+            gathers it again for the backward.
         prefetched_blocks: Blocks gathered ahead of the one in use (fsdp).
         logits_cut: Whether tp cuts the logits that the loss keeps.
         fragmentation: Share of the peak that the allocator loses between its blocks.
@@ -126,7 +130,9 @@ class Profile:
     scatters_sends: bool = False
     tensor_exposed: float = 1.0
     context_exposed: float = 1.0
+    selective_share: float = 0.0
     reduces_each_microbatch: bool = True
+    gathers_inputs_again: bool = True
     prefetched_blocks: int = 1
     logits_cut: bool = True
     fragmentation: float = 0.0
@@ -173,6 +179,11 @@ _EAGER_PARTS = replace(_FUSED, head_passes=14, middle_passes=5, operations=40)
 _EAGER_SOFTMAX = replace(_EAGER_PARTS, score_bytes=13, kept_score_bytes=2)
 
 
+#: Profiles that chunk products to send and multiply at once.
+_CORE = ("megatron-core", "nemo")
+_CORE_EXPOSED = 0.3
+
+
 def _megatron(
     name: str,
     work: Work,
@@ -194,8 +205,8 @@ def _megatron(
         head_gradient_copies=3 if aleph_alpha else 2,
         fragmentation=0.03,
         reserve_bytes=4 * GIB,
-        tensor_exposed=0.4 if name == "megatron-core" else 1.0,
-        context_exposed=0.2 if name == "megatron-core" else 1.0,
+        tensor_exposed=_CORE_EXPOSED if name in _CORE else 1.0,
+        context_exposed=_CORE_EXPOSED if name in _CORE else 1.0,
         source=source,
     )
 
@@ -208,6 +219,7 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
             optimizer_bytes_per_tensor=4,
             overlaps_gradients=False,
             reduces_each_microbatch=False,
+            gathers_inputs_again=False,
             # What torch, oneDNN and gloo keep after first use: 2.1 to 8.2 MB measured
             # over six nets on two ranks, code loaded at first use not counted.
             fixed_bytes=5 * MIB // 2,
@@ -218,6 +230,7 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
             states=_states(_FLOAT32, _FLOAT32_SHARDS),
             optimizer_bytes_per_tensor=4,
             gradients_persist=False,
+            selective_share=0.5,
             source="torch FSDP2 with MixedPrecisionPolicy, fused AdamW",
         ),
         "fsdp1": Profile(
@@ -239,6 +252,12 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
         ),
         "megatron-core": _megatron(
             "megatron-core", _FUSED, "Megatron-Core with Transformer Engine kernels"
+        ),
+        "nemo": replace(
+            _megatron(
+                "nemo", _FUSED, "NeMo recipes: gradients kept and summed in bf16"
+            ),
+            states=_states(_FLOAT32, _DEEPSPEED),
         ),
         "megatron-2021": _megatron(
             "megatron-2021",

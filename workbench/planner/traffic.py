@@ -21,7 +21,7 @@ from workbench.planner.numbers import (
     layers_here,
 )
 from workbench.planner.numeric import Num, ceil_div, never, where
-from workbench.planner.states import elements_of_block
+from workbench.planner.states import elements_of, elements_of_block
 from workbench.units import DTYPE_BYTES
 
 
@@ -189,49 +189,83 @@ def _gather_messages(numbers: ModelNumbers, case: Case) -> Iterator[Message]:
 
 
 def _tensor_messages(numbers: ModelNumbers, case: Case) -> Iterator[Message]:
-    """Yield tp's sums of activations: each row-cut matrix forward, its entry backward.
+    """Yield tp's sums of activations, all of one whole hidden tensor.
 
-    With sequence parallelism a sum becomes a scatter and a gather, and the backward
-    gathers each input once more.
+    Each row-cut matrix ends a region whose output is summed forward and whose input's
+    gradient is summed backward; with sequence parallelism each becomes a scatter and
+    has a gather as its counterpart. The embedding sums its output, the head is entered.
+    Full recompute repeats a layer but for the sum at its very end, which nothing needs.
     """
+    if never(case.tp > 1):
+        return
+    each = _hidden_bytes(numbers, case)
+    again = where(case.recompute == FULL, 1, 0)
+    regather = 1 if numbers.profile.gathers_inputs_again else 0
     for block in numbers.blocks:
         here = layers_here(block, numbers, case) * case.num_microbatches
         used = where(case.tp > 1, here, 0)
-        syncs = _row_cut_matrices(block)
-        passes = 2 + where(case.recompute == FULL, 1 if block.indexed else 0, 0)
-        each = input_bytes(block, case) * where(case.sp == 1, case.tp, 1) // 1
-        plain = where(case.sp == 0, used, 0)
-        cut = used - plain
+        ends, is_cut = _row_cut_matrices(block), where(case.sp == 1, used, 0)
         if block.kind == "head":
-            each = _hidden_bytes(numbers, case)
             yield from _head_messages(numbers, case, used)
-        yield Message(
-            op="all_reduce",
-            axis="tp",
-            purpose="activations",
-            count=plain * syncs * passes,
-            each=each,
-        )
-        for op, more in (("reduce_scatter", 0), ("all_gather", 1)):
+        repeats = again * max(ends - 1, 0) if block.indexed else 0
+        counts = {
+            "all_reduce": (used - is_cut) * (2 * ends + repeats),
+            "reduce_scatter": is_cut * (2 * ends + repeats),
+            "all_gather": is_cut * ends * ((2 + regather) + again),
+        }
+        if block.kind == "embedding":
+            counts = {"all_reduce": used * ends, "all_gather": is_cut * ends}
+        elif block.kind == "head":
+            counts = {
+                "all_reduce": (used - is_cut) * ends,
+                "reduce_scatter": is_cut * ends,
+                "all_gather": is_cut * ends * (1 + regather),
+            }
+        for op, count in counts.items():
             yield Message(
-                op=op,
-                axis="tp",
-                purpose="activations",
-                count=cut * syncs * (passes + more),
-                each=each,
+                op=op, axis="tp", purpose="activations", count=count, each=each
             )
+    yield _partial_gradients(numbers, case)
+
+
+def _partial_gradients(numbers: ModelNumbers, case: Case) -> Message:
+    """Return the one sum a step of gradients that saw a rank's own tokens alone.
+
+    With sequence parallelism these are the norms and the biases behind row-cut matrices:
+    what tp does not cut, of everything between the embedding and the head.
+    """
+    elements: Num = 0
+    for block in numbers.blocks:
+        if block.kind in {"embedding", "head"}:
+            continue
+        uncut = tuple(p for p in block.parameters if p.tp_dim is None)
+        _, local, _ = elements_of(uncut, case)
+        elements = elements + layers_here(block, numbers, case) * local
+    per = numbers.profile.states[case.precision]
+    return Message(
+        op="all_reduce",
+        axis="tp",
+        purpose="gradients",
+        count=where((case.sp == 1) & (case.tp > 1) & (elements > 0), 1, 0),
+        each=elements * per.gradients,
+        hides="end",
+    )
 
 
 def _head_messages(numbers: ModelNumbers, case: Case, used: Num) -> Iterator[Message]:
-    """Yield what a vocabulary-cut loss sums: three float32 scalars per token."""
+    """Yield what a vocabulary-cut loss sums, float32 per token.
+
+    First the largest logit, then the sum of exponentials beside the target's logit.
+    """
     tokens = numbers.tokens * case.micro_batch // case.cp
-    yield Message(
-        op="all_reduce",
-        axis="tp",
-        purpose="loss",
-        count=used,
-        each=3 * DTYPE_BYTES["float32"] * tokens,
-    )
+    for scalars in (1, 2):
+        yield Message(
+            op="all_reduce",
+            axis="tp",
+            purpose="loss",
+            count=used,
+            each=scalars * DTYPE_BYTES["float32"] * tokens,
+        )
 
 
 def _hidden_bytes(numbers: ModelNumbers, case: Case) -> Num:
@@ -296,13 +330,15 @@ def _context_messages(numbers: ModelNumbers, case: Case) -> Iterator[Message]:
                 op=op,
                 axis="cp",
                 purpose="keys and values",
-                count=gather * (2 if op == "all_gather" else 1),
+                count=gather,
                 each=kv * case.cp,
             )
-        yield Message(
-            op="all_to_all",
-            axis="cp",
-            purpose="heads",
-            count=ulysses * 2,
-            each=2 * queries + kv,
-        )
+        # Queries, keys, values and the output apart, forward and backward.
+        for each in (queries, kv // 2):
+            yield Message(
+                op="all_to_all",
+                axis="cp",
+                purpose="heads",
+                count=ulysses * 4,
+                each=each,
+            )
