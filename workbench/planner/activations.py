@@ -15,6 +15,7 @@ from workbench.planner.numeric import Num, largest, smallest, where
 from workbench.units import DTYPE_BYTES
 
 FULL = RECOMPUTES.index("full")
+SELECTIVE = RECOMPUTES.index("selective")
 COMPUTE_BYTES = {
     "fp32": DTYPE_BYTES["float32"],
     "bf16": DTYPE_BYTES["bfloat16"],
@@ -37,11 +38,12 @@ def _saved_bytes(numbers: ModelNumbers, block: BlockNumbers, case: Case) -> Num:
     size = COMPUTE_BYTES[case.precision]
     by_sp = where(case.sp == 1, case.tp, 1)
     saved = block.saved
+    kept_scores = scores(numbers, block) * profile.work.kept_score_bytes / case.tp
     per_sample = (
         size * (saved.whole + saved.by_tp / case.tp + saved.by_sp / by_sp)
         + saved.fixed_whole
         + saved.fixed_by_tp / where(_keeps_whole_logits(numbers, block), 1, case.tp)
-        + scores(numbers, block) * profile.work.kept_score_bytes / case.tp
+        + where(case.recompute == SELECTIVE, 0, kept_scores)
     )
     return (per_sample * case.micro_batch + size * saved.once) / case.cp
 

@@ -28,11 +28,13 @@ class LayerSeconds:
 
     Args:
         forward, backward: Of the device.
+        core: Attention's part of the forward.
         host_forward, host_backward: Of the host that issues the operations.
     """
 
     forward: Num
     backward: Num
+    core: Num
     host_forward: Num
     host_backward: Num
 
@@ -61,6 +63,7 @@ def _layer_seconds(
     return LayerSeconds(
         forward=matrix_forward + core_forward + element,
         backward=matrix_backward + core_backward + element * work.backward,
+        core=core_forward,
         host_forward=host,
         host_backward=host * work.backward,
     )

@@ -99,12 +99,12 @@ class States:
 def states(numbers: ModelNumbers, case: Case) -> States:
     """Return bytes of weights, gradients and optimizer state.
 
-    ZeRO over dp divides optimizer state (1), gradients too (2) and weights too (3),
-    each as one flat run of elements.
+    ZeRO divides optimizer state (1), gradients too (2) and weights too (3), each as one
+    flat run of elements, over dp and cp: all ranks that hold the same parameters.
     """
     per = numbers.profile.states[case.precision]
     have = held(numbers, case)
-    zero_local = ceil_div(have.local, case.dp)
+    zero_local = ceil_div(have.local, case.dp * case.cp)
     weights = where(case.zero >= 3, zero_local, have.local)
     gradients = where(case.zero >= 2, zero_local, have.local)
     optimizer = where(case.zero >= 1, zero_local, have.local)

@@ -8,7 +8,7 @@ compute where the framework overlaps them; the optimizer follows.
 from dataclasses import dataclass
 
 from workbench.hardware import ClusterSpec, DeviceSpec
-from workbench.planner.activations import FULL
+from workbench.planner.activations import FULL, SELECTIVE
 from workbench.planner.case import SCHEDULES, Case, remembered
 from workbench.planner.compute import issued, layer_seconds
 from workbench.planner.network import message_s
@@ -122,16 +122,16 @@ def _slot_of(numbers: ModelNumbers, case: Case, hardware: ClusterSpec) -> Slot:
     device = hardware.groups[0].device
     comm = _slot_comm_s(numbers, case, hardware) / case.num_microbatches
     forward = backward = host_forward = host_backward = flops = replayed = 0
-    full = case.recompute == FULL
     for block in numbers.blocks:
         here = layers_here(block, numbers, case)
         one = layer_seconds(block, numbers, case, device)
-        again = where(full, 1, 0) if block.indexed else 0
+        again = _replayed_share(numbers, case) if block.indexed else 0
         work = (block.matrix_flops + block.core_flops) * case.micro_batch
         work = here * work / case.tp / case.cp
         flops, replayed = flops + 3 * work, replayed + again * work
         forward = forward + here * one.forward
-        backward = backward + here * (one.backward + again * one.forward)
+        core = where(case.recompute == SELECTIVE, one.core, 0) if block.indexed else 0
+        backward = backward + here * (one.backward + again * one.forward + core)
         host_forward = host_forward + here * one.host_forward
         host_backward = host_backward + here * (
             one.host_backward + again * one.host_forward
@@ -146,6 +146,17 @@ def _slot_of(numbers: ModelNumbers, case: Case, hardware: ClusterSpec) -> Slot:
         comm=comm,
         flops=flops,
         replayed_flops=replayed,
+    )
+
+
+def _replayed_share(numbers: ModelNumbers, case: Case) -> Num:
+    """Return the share of a layer's forward that its backward runs again.
+
+    Selective recompute runs attention's core again; some frameworks more than that.
+    """
+    selective = numbers.profile.selective_share
+    return where(
+        case.recompute == FULL, 1, where(case.recompute == SELECTIVE, selective, 0)
     )
 
 
@@ -178,7 +189,7 @@ def bubble_s(
 def _optimizer_s(numbers: ModelNumbers, case: Case, device: DeviceSpec) -> Num:
     """Return seconds of the update: about 30 bytes moved per element held."""
     have = held(numbers, case)
-    local = have.local / where(case.zero >= 1, case.dp, 1)
+    local = have.local / where(case.zero >= 1, case.dp * case.cp, 1)
     efficiency = device.kernels.memory_efficiency.value
     return 30 * local / (device.memory_bytes_per_s.value * efficiency)
 

@@ -170,10 +170,18 @@ def layout_of(row: Row) -> tuple[Layout, int]:
         else (1 if "zero1" in sharding or "distributed" in sharding else 0),
         sp=tp > 1 and sequence_parallel(row),
         precision=precision_of(row),
-        recompute="full" if row.get("recompute", "").startswith("full") else "none",
+        recompute=recompute_of(row),
         context="all_gather",
     )
     return layout, batch
+
+
+def recompute_of(row: Row) -> str:
+    """Return what the row says it computes again."""
+    text = row.get("recompute", "")
+    if text.startswith("full"):
+        return "full"
+    return "selective" if text.startswith("selective") else "none"
 
 
 def unstated_chunks(row: Row, pp: int) -> int:
@@ -257,7 +265,9 @@ def profile_of(row: Row) -> str:
         return "fsdp1"
     if "FSDP" in framework or "torchtitan" in framework:
         return "fsdp2"
-    if "NeMo" in framework or "Megatron-Core" in framework:
+    if "NeMo" in framework:
+        return "nemo"
+    if "Megatron-Core" in framework:
         return "megatron-core"
     return "megatron-2021"
 
