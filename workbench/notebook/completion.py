@@ -30,12 +30,9 @@ def _complete(context: Any) -> dict[str, Any]:
 
 
 def _from_rank_0(lines: list[str], context: Any) -> list[str]:
-    body = "\n".join(lines[1 : context.cursor_line + 1])
-    before = len("\n".join(lines[1 : context.cursor_line])) + (context.cursor_line > 1)
+    line = lines[context.cursor_line]
     try:
-        _, matches = OPEN_SESSIONS.newest().complete(
-            body, before + context.cursor_position
-        )
+        _, matches = OPEN_SESSIONS.newest().complete(line, context.cursor_position)
     except SessionError:
         return []
     return matches

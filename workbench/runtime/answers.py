@@ -62,8 +62,8 @@ class Answers:
         return {}, to_bytes(value)
 
     def _complete(self, question: AskRank) -> Found:
-        code, cursor = question.arguments["code"], question.arguments["cursor"]
-        text, matches = self._shell.complete("", code, cursor)
+        line, cursor = question.arguments["line"], question.arguments["cursor"]
+        text, matches = self._shell.complete(None, line, cursor)
         return {"text": text, "matches": list(matches)}, ()
 
     def _inspect(self, question: AskRank) -> Found:

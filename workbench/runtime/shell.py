@@ -145,6 +145,8 @@ def make_shell(show: Show, before_traceback: Callable[[], None]) -> RankShell:
     config.HistoryManager.enabled = False
     config.InteractiveShell.colors = "neutral"
     config.InteractiveShell.banner1 = ""
+    # Names that live here are what is asked for; jedi would read sources for them.
+    config.Completer.use_jedi = False
     shell: RankShell = RankShell.instance(config=config)
     shell.show = show
     shell.before_traceback = before_traceback

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from workbench.protocol.messages import Stream
 
 #: How long a line waits for the other ranks to print the same.
-GRACE_S = 0.015
+GRACE_S = 0.02
 #: A half line or progress bar is replaced at most this often.
 PASSING_S = 0.1
 
@@ -72,9 +72,11 @@ class Grouper:
 
     Args:
         ranks: Those that run the cell.
+        grace_s: How long a line waits for the other ranks to print the same.
     """
 
-    def __init__(self, ranks: tuple[int, ...]) -> None:
+    def __init__(self, ranks: tuple[int, ...], grace_s: float = GRACE_S) -> None:
+        self._grace_s = grace_s
         self._ranks = ranks
         self._lanes: dict[Source, _Lane] = {}
         self._shown: dict[Stream, str] = {}
@@ -103,7 +105,7 @@ class Grouper:
 
     def wait_s(self, now_s: float) -> float | None:
         """Return when to ask again: None where nothing waits."""
-        due = [s.since_s + GRACE_S for s in self._lanes.values() if s.lines]
+        due = [s.since_s + self._grace_s for s in self._lanes.values() if s.lines]
         due += [
             self._shown_s.get(stream, 0.0) + PASSING_S
             for (_, stream), lane in self._lanes.items()
@@ -124,7 +126,7 @@ class Grouper:
             text, ranks = _choose(heads, lanes)
             complete = len(ranks) == len(self._ranks)
             oldest_s = min(lanes[rank].since_s for rank in ranks)
-            if not (complete or final or now_s - oldest_s >= GRACE_S):
+            if not (complete or final or now_s - oldest_s >= self._grace_s):
                 return shown
             for rank in ranks:
                 lanes[rank].pop()

@@ -231,9 +231,9 @@ class Session:
         ]
         return found[0] if isinstance(ranks, int) else found
 
-    def complete(self, code: str, cursor: int) -> tuple[str, list[str]]:
-        """Return the text before the cursor that rank 0 would complete, and with what."""
-        answer = self._connection.ask("complete", code=code, cursor=cursor, ranks=[0])
+    def complete(self, line: str, cursor: int) -> tuple[str, list[str]]:
+        """Return the part of a line that rank 0 would complete, and with what."""
+        answer = self._connection.ask("complete", line=line, cursor=cursor, ranks=[0])
         row = answer.result["ranks"][0]
         return row["text"], row["matches"]
 

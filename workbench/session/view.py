@@ -6,7 +6,7 @@ from typing import Protocol, TextIO
 
 from workbench.protocol.messages import CellDisplay, CellText
 from workbench.protocol.spans import label
-from workbench.session.grouper import Grouper, Line
+from workbench.session.grouper import GRACE_S, Grouper, Line
 
 
 class View(Protocol):
@@ -29,6 +29,7 @@ class TextView:
         ranks: Those that run the cell.
         out: For standard output; None means `sys.stdout` at the time of writing.
         err: For standard error, likewise.
+        grace_s: See `Grouper`.
     """
 
     def __init__(
@@ -36,8 +37,10 @@ class TextView:
         ranks: tuple[int, ...],
         out: TextIO | None = None,
         err: TextIO | None = None,
+        *,
+        grace_s: float = GRACE_S,
     ) -> None:
-        self._grouper = Grouper(ranks)
+        self._grouper = Grouper(ranks, grace_s)
         self._out, self._err = out, err
         self._passing = 0
         self._width = len(label(ranks))
