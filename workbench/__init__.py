@@ -5,7 +5,7 @@ when it is called, so that `import workbench as wb` and Tab stay instant.
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 # The rooms `model` and `hardware` are loaded first, so that a later import of one does
 # not put the package in the place of the function of the same name below.
@@ -15,6 +15,7 @@ from workbench.layout import Layout
 from workbench.model import ModelSpec
 
 if TYPE_CHECKING:
+    from workbench.collectives import Ranks
     from workbench.notebook.builder import LayoutBuilder as _LayoutBuilder
     from workbench.notebook.follow import HasFeed
     from workbench.notebook.monitor import LiveMonitor
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
     from workbench.notebook.two_runs import TwoRuns
     from workbench.planner import Plan
     from workbench.planner.compare import Comparison
+    from workbench.planner.search import SearchResult
     from workbench.session.session import Session
+    from workbench.strategies.parallelize import Parallel
 
 __all__ = [
     "Layout",
@@ -38,9 +41,11 @@ __all__ = [
     "load_layout",
     "model",
     "monitor",
+    "parallelize",
     "plan",
     "report",
     "runs",
+    "search",
     "trace",
 ]
 __version__ = "0.1.0"
@@ -124,6 +129,46 @@ def plan(
     return judge(model, hardware, layout, global_batch=global_batch, profile=profile)
 
 
+def search(
+    model: ModelSpec,
+    hardware: ClusterSpec,
+    *,
+    global_batch: int,
+    objective: Literal["time", "memory"] = "time",
+    profile: str = "megatron-core",
+    num_ranks: int | None = None,
+    top: int = 5,
+) -> "SearchResult":
+    """Judge every layout of the ranks and return the best that fit, and why not others.
+
+    Args:
+        model: What is trained.
+        hardware: On what.
+        global_batch: Samples per step over all ranks.
+        objective: What is smallest first.
+        profile: The framework whose facts hold.
+        num_ranks: Ranks to use; all devices where None.
+        top: How many plans to return.
+
+    Raises:
+        PlanError: No layout divides, or none fits, with the nearest one.
+
+    Example:
+        `wb.search(wb.model("llama3-70b"), wb.hardware("h100", num_nodes=8), global_batch=64)`
+    """
+    from workbench.planner.search import search as look
+
+    return look(
+        model,
+        hardware,
+        global_batch=global_batch,
+        objective=objective,
+        profile=profile,
+        num_ranks=num_ranks,
+        top=top,
+    )
+
+
 def trace(
     module: Any, example_inputs: tuple[Any, ...], *, name: str | None = None
 ) -> ModelSpec:
@@ -143,6 +188,28 @@ def trace(
     from workbench.tracing import trace
 
     return trace(module, example_inputs, name=name)
+
+
+def parallelize(net: Any, ranks: "Ranks", **options: Any) -> "Parallel":
+    """Run a module of your own over the layout of these ranks; loads torch.
+
+    Inside a cell on the ranks, after `wb.launch` or `session.begin_run`. See
+    `workbench.strategies.parallelize` for what runs and for the options.
+
+    Args:
+        net: Any module, with equal values on all ranks; changed in place.
+        ranks: The name `ranks` of a rank's namespace.
+        options: `example`, `owners`, `rules`, `targets_first`.
+
+    Raises:
+        LayoutError: Axes that do not run together, or an option that one needs.
+
+    Example:
+        >>> parallel = wb.parallelize(net, ranks, example=(x,))  # doctest: +SKIP
+    """
+    from workbench.strategies.parallelize import parallelize
+
+    return parallelize(net, ranks, **options)
 
 
 def LayoutBuilder(  # noqa: N802 - it makes one, and loads widgets only then

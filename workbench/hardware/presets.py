@@ -67,11 +67,12 @@ NODES = MappingProxyType(
             matmul_efficiency=0.85,
             node_gb_per_s=124,
             node_start_s=17e-6,
-            rack_gb_per_s=11.2,
+            rack_gb_per_s=2.6,
             power_watts=300,
             devices_per_node=4,
             processors=80,
-            source="NVIDIA V100 SXM2 data sheet; 4 GPUs and 4 x 100 Gbit/s per node",
+            source="NVIDIA V100 SXM2 data sheet; nodes of 4 with 4 x 100 Gbit/s "
+            "Omni-Path, at the all-reduce rate measured on Jean Zay",
         ),
         "a100": NodePreset(
             memory_gib=80,

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from workbench.errors import PlanError
 from workbench.hardware import ClusterSpec
+from workbench.layout import Layout
 from workbench.layout.layout import Precision
 from workbench.model import ModelSpec
 from workbench.planner.contract import Plan, TextTable
@@ -26,18 +27,27 @@ BATCH = 8192
 
 
 @dataclass(frozen=True, kw_only=True)
+class Point:
+    """A layout with its two figures."""
+
+    layout: Layout
+    step_s: float
+    peak_bytes: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class SearchResult(TextTable):
     """What a search found.
 
     Args:
         best: Plans, best first.
-        front: Plans that none beats in both time and memory, fastest first.
+        front: Layouts that none beats in both time and memory, fastest first.
         num_judged: Layouts whose memory, traffic and time were evaluated.
         rejected: How many layouts were not, or do not fit, by reason.
     """
 
     best: tuple[Plan, ...]
-    front: tuple[Plan, ...]
+    front: tuple[Point, ...]
     num_judged: int
     rejected: dict[str, int]
 
@@ -123,7 +133,14 @@ def search(
 
     return SearchResult(
         best=tuple(planned(index) for index in order[:top]),
-        front=tuple(planned(index) for index in pareto(seconds, peak, fits)),
+        front=tuple(
+            Point(
+                layout=found.layout(int(index)),
+                step_s=float(seconds[index]),
+                peak_bytes=float(peak[index]),
+            )
+            for index in pareto(seconds, peak, fits)
+        ),
         num_judged=len(found),
         rejected={**found.left_out, TOO_BIG: int((peak > capacity).sum())},
     )

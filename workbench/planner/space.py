@@ -1,5 +1,6 @@
 """Every layout that a search looks at, as arrays, with what was left out and why."""
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -13,6 +14,7 @@ from workbench.model import ModelSpec
 from workbench.planner.case import RECOMPUTES, SCHEDULES, Case
 
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +91,7 @@ def space(
     """
     columns = _grid(model, num_ranks, global_batch)
     left_out: dict[str, int] = {}
-    for reason, keep in _rules(model, num_ranks, global_batch):
+    for reason, keep in _rules(model, global_batch):
         kept = keep(columns)
         left_out[reason] = int((~kept).sum())
         columns = {name: values[kept] for name, values in columns.items()}
@@ -111,24 +113,48 @@ def _divisors(number: int, at_most: int) -> list[int]:
 
 
 def _grid(model: ModelSpec, num_ranks: int, global_batch: int) -> dict[str, Ints]:
-    """Return all combinations of degrees that divide the ranks, and of choices."""
+    """Return degrees that multiply to the ranks, crossed with all choices."""
     numbers = dict(model.hyper)
     layers = sum(block.repeat for block in model.blocks if block.indexed)
     heads = int(numbers.get("num_heads", 1))
-    axes = {
-        "pp": _divisors(num_ranks, layers),
-        "tp": [d for d in _divisors(num_ranks, 64) if heads % d == 0],
-        "cp": [d for d in _divisors(num_ranks, 64) if model.tokens_per_sample % d == 0],
-        "fsdp": _divisors(num_ranks, num_ranks),
-        "micro_batch": [d for d in (1, 2, 4, 8, 16, 32) if d <= global_batch],
-        "recompute": [RECOMPUTES.index("none"), RECOMPUTES.index("full")],
-        "zero": [0, 1],
-        "chunks": [1, 2, 3, 4, 5, 6, 8, 10, 12],
-        "schedule": [
-            SCHEDULES.index(name) for name in ("1f1b", "interleaved", "zb-h1")
-        ],
-        "sp": [0, 1],
-    }
+    degrees = _product(
+        pp=_divisors(num_ranks, layers),
+        tp=[d for d in _divisors(num_ranks, 64) if heads % d == 0],
+        cp=[d for d in _divisors(num_ranks, 64) if model.tokens_per_sample % d == 0],
+        fsdp=_divisors(num_ranks, num_ranks),
+    )
+    used = degrees["pp"] * degrees["tp"] * degrees["cp"] * degrees["fsdp"]
+    kept = num_ranks % used == 0
+    degrees = {name: values[kept] for name, values in degrees.items()}
+    degrees["dp"] = num_ranks // used[kept]
+    choices = _product(
+        micro_batch=[d for d in (1, 2, 4, 8, 16, 32) if d <= global_batch],
+        recompute=[RECOMPUTES.index("none"), RECOMPUTES.index("full")],
+        zero=[0, 1],
+        way=list(range(len(_WAYS))),
+        sp=[0, 1],
+    )
+    ways = np.array(_WAYS, dtype=np.int64)[choices.pop("way")]
+    choices["schedule"], choices["chunks"] = ways[:, 0], ways[:, 1]
+    many, each = len(kept.nonzero()[0]), len(ways)
+    crossed = {name: np.repeat(values, each) for name, values in degrees.items()}
+    crossed.update({name: np.tile(values, many) for name, values in choices.items()})
+    return crossed
+
+
+#: Schedules with their chunks per rank.
+_WAYS = (
+    (SCHEDULES.index("1f1b"), 1),
+    (SCHEDULES.index("zb-h1"), 1),
+    *(
+        (SCHEDULES.index("interleaved"), chunks)
+        for chunks in (2, 3, 4, 5, 6, 8, 10, 12)
+    ),
+)
+
+
+def _product(**axes: list[int]) -> dict[str, Ints]:
+    """Return all combinations, one array per name."""
     mesh = np.meshgrid(
         *(np.array(v, dtype=np.int64) for v in axes.values()), copy=False
     )
@@ -139,45 +165,37 @@ def _data_ranks(columns: dict[str, Ints]) -> Ints:
     return columns["dp"] * columns["fsdp"]
 
 
-def _rules(model: ModelSpec, num_ranks: int, global_batch: int):  # type: ignore[no-untyped-def] # noqa: ANN202
+def _rules(
+    model: ModelSpec, global_batch: int
+) -> Iterator[tuple[str, Callable[[dict[str, Ints]], Bools]]]:
     """Yield reasons and tests, in an order in which each may rely on those before."""
     layers = sum(block.repeat for block in model.blocks if block.indexed)
     interleaved = SCHEDULES.index("interleaved")
 
-    def divides_ranks(c: dict[str, Ints]) -> NDArray[np.bool_]:
-        rest = c["pp"] * c["tp"] * c["cp"] * c["fsdp"]
-        kept: NDArray[np.bool_] = num_ranks % rest == 0
-        c["dp"] = num_ranks // np.maximum(rest, 1)
+    def divides_batch(c: dict[str, Ints]) -> Bools:
+        kept: Bools = global_batch % (_data_ranks(c) * c["micro_batch"]) == 0
         return kept
 
-    def divides_batch(c: dict[str, Ints]) -> NDArray[np.bool_]:
-        kept: NDArray[np.bool_] = (
-            global_batch % (_data_ranks(c) * c["micro_batch"]) == 0
-        )
-        return kept
-
-    def has_a_use(c: dict[str, Ints]) -> NDArray[np.bool_]:
+    def has_a_use(c: dict[str, Ints]) -> Bools:
         """One name per layout: no choice that changes nothing."""
-        kept: NDArray[np.bool_] = (
+        kept: Bools = (
             ((c["sp"] == 0) | (c["tp"] > 1))
             & ((c["zero"] == 0) | ((c["dp"] > 1) & (c["fsdp"] == 1)))
             & ((c["pp"] > 1) | ((c["chunks"] == 1) & (c["schedule"] == 1)))
-            & ((c["chunks"] > 1) == (c["schedule"] == interleaved))
         )
         return kept
 
-    def has_stages(c: dict[str, Ints]) -> NDArray[np.bool_]:
+    def has_stages(c: dict[str, Ints]) -> Bools:
         parts = global_batch // (_data_ranks(c) * c["micro_batch"])
         whole = (c["schedule"] != interleaved) | (parts % c["pp"] == 0)
-        kept: NDArray[np.bool_] = whole & (c["pp"] * c["chunks"] <= layers)
+        kept: Bools = whole & (c["pp"] * c["chunks"] <= layers)
         return kept
 
-    def has_tokens(c: dict[str, Ints]) -> NDArray[np.bool_]:
+    def has_tokens(c: dict[str, Ints]) -> Bools:
         local = model.tokens_per_sample // c["cp"]
-        kept: NDArray[np.bool_] = (c["sp"] == 0) | (local % c["tp"] == 0)
+        kept: Bools = (c["sp"] == 0) | (local % c["tp"] == 0)
         return kept
 
-    yield "degrees do not multiply to the ranks", divides_ranks
     yield "the batch does not divide", divides_batch
     yield "a choice without effect", has_a_use
     yield "more stages than layers, or micro-batches not in rounds of pp", has_stages

@@ -257,7 +257,7 @@ def profile_of(row: Row) -> str:
     framework, kernel = row["framework"], row.get("attn_kernel", "")
     if "Aleph Alpha" in framework:
         return HAGEMANN_KERNELS[kernel]
-    if "InternEvo" in framework:
+    if "InternEvo" in framework or row["source"].startswith("vocabulary"):
         return "megatron"
     if "JAX" in framework:
         return "maxtext"
