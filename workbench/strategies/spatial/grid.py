@@ -10,6 +10,7 @@ from workbench.errors import LayoutError
 from workbench.layout import Axis
 from workbench.strategies import movement
 from workbench.strategies.movement.boxes import balanced_sizes
+from workbench.strategies.pieces import local
 from workbench.strategies.spatial.dispatch import SpatialTensor
 from workbench.strategies.spatial.split import Cut
 
@@ -82,9 +83,9 @@ def average_gradients(
 ) -> None:
     """Average gradients over the ranks of some groups, one flat all-reduce per group.
 
-    Payload: the bytes of all gradients, per group.
+    Payload: the bytes of all gradients that this rank holds, per group.
     """
-    gradients = [p.grad for p in parameters if p.grad is not None]
+    gradients = [local(p.grad) for p in parameters if p.grad is not None]
     if not gradients or not groups:
         return
     flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
