@@ -16,6 +16,7 @@ from distributed.comm.core import CommClosedError
 from distributed.core import Status
 from distributed.diagnostics.plugin import WorkerPlugin
 
+from workbench.cluster.devices import visible_devices
 from workbench.errors import WorkbenchError
 from workbench.protocol.codec import from_frame, to_frame
 from workbench.protocol.frames import Frame, pack, unpack
@@ -147,7 +148,13 @@ class _Link:
         except WorkbenchError as error:
             self._say(SupervisorFailed(reason=str(error)))
             return
-        self._say(SupervisorReady(host=socket.gethostname(), cores=self._cores))
+        self._say(
+            SupervisorReady(
+                host=socket.gethostname(),
+                cores=self._cores,
+                devices=visible_devices(),
+            )
+        )
 
     def _take(self, addressee: int, data: bytes) -> None:
         if addressee != SUPERVISOR:
