@@ -1,6 +1,6 @@
 """Units of a net whose parameters, gradients and optimizer states live off the device."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -45,8 +45,10 @@ class HostUnit:
         unit: Emptied of its parameters here: their values move to the host.
         shared: Host parameters of earlier units that this one uses as well, by the
             names they have here.
-        weights: Tier of parameters and gradients.
+        weights: Tier of parameters.
+        gradients: Tier of gradients.
         states: Tier of optimizer states.
+        mine: Says of the unit's own parameters which this rank updates.
         optimizer_of: Makes the optimizer of this unit's own parameters.
         work_dtype: Of the copy that the device gets; None for the parameters' own.
     """
@@ -57,7 +59,9 @@ class HostUnit:
         *,
         shared: Mapping[str, nn.Parameter],
         weights: Tier,
+        gradients: Tier,
         states: Tier,
+        mine: Callable[[Mapping[str, torch.Tensor]], Collection[str]],
         optimizer_of: OptimizerOf,
         work_dtype: torch.dtype | None,
     ) -> None:
@@ -74,12 +78,18 @@ class HostUnit:
         }
         self.parameters = {n: self.own[n] if n in own else shared[n] for n in found}
         self.shared = frozenset(shared)
-        self.gradients = dict(zip(own, Flat(weights, own.values()).views, strict=True))
+        taken = mine(own)
+        updated = {name: p for name, p in own.items() if name in taken}
+        views = Flat(gradients, updated.values()).views
+        #: Of the parameters that this rank updates; so is the optimizer.
+        self.gradients = dict(zip(updated, views, strict=True))
         self.unused: frozenset[str] = frozenset()
         self._work = _WorkCopy(self.own, weights, work_dtype)
         self._states = states
         self.optimizer = (
-            make_in(states, optimizer_of, list(self.own.values())) if own else None
+            make_in(states, optimizer_of, [self.own[name] for name in updated])
+            if updated
+            else None
         )
         self.updated: Transfer | None = None
         _to_meta(unit.module)
@@ -117,8 +127,8 @@ class HostUnit:
     def _step(self, scale: float, learning_rate: float | None) -> None:
         if self.optimizer is None:
             return
-        for name, parameter in self.own.items():
-            parameter.grad = None if name in self.unused else self.gradients[name]
+        for name, gradient in self.gradients.items():
+            self.own[name].grad = None if name in self.unused else gradient
         present = [p.grad for p in self.own.values() if p.grad is not None]
         if scale != 1.0 and present:
             torch._foreach_mul_(present, scale)
@@ -126,7 +136,7 @@ class HostUnit:
             for group in self.optimizer.param_groups:
                 group["lr"] = learning_rate
         step_in(self._states, self.optimizer)
-        self._work.refresh()
+        self._work.refresh(self.gradients)
 
 
 class _WorkCopy:
@@ -140,13 +150,13 @@ class _WorkCopy:
         if dtype is not None:
             like = [p.data.to("meta", dtype) for p in own.values()]
             self.tensors = dict(zip(own, Flat(tier, like).views, strict=True))
-        self.refresh()
+        self.refresh(own)
 
-    def refresh(self) -> None:
+    def refresh(self, names: Iterable[str]) -> None:
         """Round again what has changed."""
-        for name, parameter in self._own.items():
-            if self.tensors[name].dtype != parameter.dtype:
-                self.tensors[name].copy_(parameter.data)
+        for name in names:
+            if self.tensors[name].dtype != self._own[name].dtype:
+                self.tensors[name].copy_(self._own[name].data)
 
 
 def _filled(view: torch.Tensor, parameter: nn.Parameter) -> nn.Parameter:

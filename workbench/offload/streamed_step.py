@@ -241,7 +241,11 @@ class StreamedStep:
             self._reduce(list(totals.values()))
         while len(self._leaving) >= NUM_BUFFERS:
             self._leaving.popleft().finish()
-        pairs = [(host.gradients[name], total) for name, total in totals.items()]
+        pairs = [
+            (target, totals[name])
+            for name, target in host.gradients.items()
+            if name in totals
+        ]
         self._leaving.append(self._lanes.outward.copy(pairs))
         return [self._leaving[-1]]
 

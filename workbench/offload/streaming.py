@@ -8,7 +8,7 @@ unit one after the other while it is there, so that each weight comes in once.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -24,6 +24,7 @@ from workbench.offload.host_units import (
 )
 from workbench.offload.lanes import Throttle, Transfer, Worker, lanes_between
 from workbench.offload.optimizer_states import OptimizerOf
+from workbench.offload.sharing import Owners, Sharing
 from workbench.offload.streamed_step import Loss, StreamedStep
 from workbench.offload.tiers import DeviceTier, HostTier, Pool, Tier, flat_bytes
 from workbench.offload.window import NUM_BUFFERS, Window
@@ -47,7 +48,7 @@ class Streaming:
     """How a net is streamed.
 
     Args:
-        weights: Tier of parameters and gradients.
+        weights: Tier of parameters and, unless it is shared, of gradients.
         states: Tier of optimizer states.
         activations: Tier of the inputs kept for the backward.
         optimizer_of: Makes a unit's optimizer, as it would for the whole net.
@@ -61,6 +62,7 @@ class Streaming:
             come first.
         throttle: A link to behave like (CPU-only machines).
         reduce: Sums a unit's gradients over ranks, in place, before they leave.
+        sharing: The ranks that see the same weights tier and deal its updates out.
         record: Takes the moments of each step.
     """
 
@@ -74,6 +76,7 @@ class Streaming:
     tied: Mapping[str, str] = field(default_factory=dict)
     throttle: Throttle | None = None
     reduce: Callable[[list[torch.Tensor]], None] | None = None
+    sharing: Sharing | None = None
     record: Callable[[StreamEvent], None] = lambda _: None
 
     def __post_init__(self) -> None:
@@ -115,6 +118,8 @@ class Streamed:
         pinned = isinstance(streaming.weights, HostTier) and streaming.weights.pinned
         self._lanes = lanes_between(device, pinned=pinned, throttle=streaming.throttle)
         self._optimizer = Worker("optimizer")
+        sharing = streaming.sharing
+        self._owners = Owners(sharing.num_ranks if sharing else 1)
         self.units: list[HostUnit] = []
         for unit in units:
             self.units.append(self._to_host(unit))
@@ -126,6 +131,13 @@ class Streamed:
             noted=lambda unit: self._note("copy issued", unit),
         )
         self._pool = Pool(streaming.activations)
+        self._meet()
+
+    def _meet(self) -> None:
+        """Return once all ranks that share the weights have made their updates."""
+        if self._how.sharing is not None:
+            self.settle()
+            self._how.sharing.wait()
 
     def _to_host(self, unit: Unit) -> HostUnit:
         owners = {
@@ -143,10 +155,20 @@ class Streamed:
             unit,
             shared=shared,
             weights=self._how.weights,
+            gradients=self._how.activations if self._how.sharing else self._how.weights,
             states=self._how.states,
+            mine=self._mine,
             optimizer_of=self._how.optimizer_of,
             work_dtype=self._how.work_dtype,
         )
+
+    def _mine(self, own: Mapping[str, torch.Tensor]) -> Collection[str]:
+        """Return which of a unit's parameters this rank updates."""
+        sharing = self._how.sharing
+        if sharing is None:
+            return own.keys()
+        owners = self._owners.deal(own)
+        return {name for name, rank in owners.items() if rank == sharing.rank}
 
     def _updates_of(self, unit: int) -> list[Transfer]:
         """Return the optimizer steps that a unit's parameters wait for."""
@@ -183,6 +205,7 @@ class Streamed:
         Returns:
             The losses, detached.
         """
+        self._meet()
         order = visits(len(self.units), checkpoint_every=self._how.checkpoint_every)
         step = StreamedStep(
             self.units,
@@ -227,6 +250,7 @@ class Streamed:
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """Return the net's output, without gradients."""
+        self._meet()
         x = inputs
         for index in range(len(self.units)):
             following = index + 1 if index + 1 < len(self.units) else None
@@ -245,7 +269,10 @@ class Streamed:
                 unit.updated.finish()
 
     def gradients(self) -> dict[str, torch.Tensor]:
-        """Return the host's gradients of the last backward by name, where there are any."""
+        """Return the host's gradients of the last backward by name, where there are any.
+
+        Where weights are shared, those of the parameters that this rank updates.
+        """
         return {
             unit.full(name): gradient
             for unit in self.units
@@ -256,6 +283,7 @@ class Streamed:
     def parameters(self) -> dict[str, torch.nn.Parameter]:
         """Return the host's parameters by name, after every step that was begun."""
         self.settle()
+        self._meet()
         return {
             unit.full(name): parameter
             for unit in self.units

@@ -139,7 +139,7 @@ class HostTier(Tier):
     def _make(self, num_bytes: int) -> torch.Tensor:
         if self.pinned:
             return torch.empty(num_bytes, dtype=torch.uint8, pin_memory=True)
-        return _mapped(mmap.mmap(-1, num_bytes))
+        return mapped(mmap.mmap(-1, num_bytes))
 
     def available_bytes(self) -> int:
         """Memory that the kernel could give without swapping."""
@@ -170,17 +170,8 @@ class DiskTier(Tier):
 
     def _make(self, num_bytes: int) -> torch.Tensor:
         with tempfile.TemporaryFile(dir=self.folder, buffering=0) as file:
-            try:
-                os.posix_fallocate(file.fileno(), 0, num_bytes)
-            except OSError as error:
-                if error.errno not in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
-                    raise
-                raise OffloadError(
-                    f"{self.folder} cannot take {bytes_text(num_bytes)} more: "
-                    f"{error.strerror}",
-                    hint="free space there, or choose another folder",
-                ) from error
-            return _mapped(mmap.mmap(file.fileno(), num_bytes))
+            reserve(file.fileno(), num_bytes, self.folder)
+            return mapped(mmap.mmap(file.fileno(), num_bytes))
 
     def available_bytes(self) -> int:
         """Free bytes of the file system, as an ordinary user gets them."""
@@ -188,7 +179,24 @@ class DiskTier(Tier):
         return status.f_bavail * status.f_frsize
 
 
-def _mapped(mapping: mmap.mmap) -> torch.Tensor:
+def reserve(handle: int, num_bytes: int, folder: Path) -> None:
+    """Give a file its bytes now, so that none is found missing later.
+
+    Raises:
+        OffloadError: The file system is full, or its limits are reached.
+    """
+    try:
+        os.posix_fallocate(handle, 0, num_bytes)
+    except OSError as error:
+        if error.errno not in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
+            raise
+        raise OffloadError(
+            f"{folder} cannot take {bytes_text(num_bytes)} more: {error.strerror}",
+            hint="free space there, or choose another folder",
+        ) from error
+
+
+def mapped(mapping: mmap.mmap) -> torch.Tensor:
     """Return uint8 over a mapping, which lives as long as the tensor's storage."""
     return torch.frombuffer(mapping, dtype=torch.uint8)
 

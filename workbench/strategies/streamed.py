@@ -1,9 +1,12 @@
 """The host owns the net and trains it through two units on the device (S07).
 
 `offload.streaming` does the work; here are the decoder's units, the sums over replicas,
-clipping, and what the training loop wants to know.
+clipping, and what the training loop wants to know. Replicas on one machine keep one copy
+of weights and states between them, and each updates its part.
 """
 
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,12 +18,16 @@ from workbench.collectives.ranks import Ranks
 from workbench.layout import Layout
 from workbench.offload.host_units import Unit
 from workbench.offload.optimizer_states import StatesIn
+from workbench.offload.sharing import SharedHostTier, Sharing
 from workbench.offload.streaming import Streamed, StreamEvent, Streaming
 from workbench.offload.tiers import Tier, host_tier
 from workbench.strategies import nets
 from workbench.strategies.contract import Settings, StateBytes
 from workbench.strategies.nets import Decoder
 from workbench.strategies.whole import Batch, Clock, WholeNet, adamw
+
+#: A file system in memory, where the ranks of a machine can meet.
+_MEMORY = "/dev/shm"  # noqa: S108: a private folder is made inside
 
 
 class End(nn.Module):
@@ -62,7 +69,7 @@ class StreamedNet(WholeNet):
 
     @property
     def gradient_copies(self) -> int:
-        """Every rank's host holds every summed gradient."""
+        """Every rank has seen every summed gradient."""
         return self.ranks.world_size
 
     def prepare(self, module: nn.Module, layout: Layout, ranks: Ranks) -> nn.Module:
@@ -75,21 +82,54 @@ class StreamedNet(WholeNet):
 
     def wrap(self, net: Decoder) -> nn.Module:
         """Move the net to the host; what remains has no values."""
-        weights = self._weights or host_tier(self.ranks.device)
-        self._state_tier = self._states or weights
         self._end = len(net.layers) + 1
+        self._norms: list[list[torch.Tensor]] = []
+        private = host_tier(self.ranks.device)
+        folder = self._shared_folder()
+        weights = self._weights or private
+        if folder is not None:
+            weights = SharedHostTier(folder, pinned=private.pinned)
+        self._state_tier = self._states or private
         how = Streaming(
             weights=weights,
             states=self._state_tier,
-            activations=weights,
+            activations=private,
             optimizer_of=lambda own: adamw(nn.ParameterList(own), self.settings),
             checkpoint_every=self._every,
             tied={"head.weight": "embedding.tokens.weight"} if net.tied else {},
             reduce=self._sum_over_replicas if self.ranks.world_size > 1 else None,
+            sharing=self._sharing() if folder is not None else None,
             record=self._moment,
         )
         self.streamed = Streamed(self._units(net), self.ranks.device, how)
+        if isinstance(weights, SharedHostTier):
+            weights.seal()  # all ranks have met in the constructor
         return net
+
+    def _shared_folder(self) -> Path | None:
+        """Return a folder in memory that all ranks see, None where they see none."""
+        if self.ranks.world_size == 1 or self._weights is not None:
+            return None
+        group = self.ranks.mesh.get_group("dp")
+        named = [tempfile.mkdtemp(dir=_MEMORY) if self.ranks.rank == 0 else None]
+        dist.broadcast_object_list(named, src=0, group=group)
+        assert named[0] is not None
+        folder = Path(named[0])
+        seen = torch.tensor([float(folder.is_dir())])
+        dist.all_reduce(seen, op=dist.ReduceOp.MIN, group=group)
+        if seen.item():
+            return folder
+        if self.ranks.rank == 0:
+            folder.rmdir()
+        return None
+
+    def _sharing(self) -> Sharing:
+        group = self.ranks.mesh.get_group("dp")
+        return Sharing(
+            rank=self.ranks.rank,
+            num_ranks=self.ranks.world_size,
+            wait=lambda: dist.barrier(group=group),
+        )
 
     def _units(self, net: Decoder) -> list[Unit]:
         num_layers, seed = len(net.layers), self.settings.seed
@@ -111,6 +151,17 @@ class StreamedNet(WholeNet):
         parts = flat.split([gradient.numel() for gradient in gradients])
         for gradient, part in zip(gradients, parts, strict=True):
             gradient.copy_(part.view_as(gradient))
+        self._norms.append(list(torch._foreach_norm(gradients)))
+
+    def gradient_squares(self) -> torch.Tensor:
+        """Return this rank's share of the squared norm, summed in the net's order.
+
+        The norms were taken as the sums passed by: the host may hold a part of them.
+        """
+        if self.ranks.world_size == 1:
+            return super().gradient_squares()
+        norms = [norm for unit in reversed(self._norms) for norm in unit]
+        return torch.stack(norms).double().square().sum() / self.gradient_copies
 
     # A step -------------------------------------------------------------------------
 
@@ -127,6 +178,7 @@ class StreamedNet(WholeNet):
             return loss_sum / self.settings.nominal_tokens
 
         self._clock = clock
+        self._norms.clear()
         self.streamed.forward_backward(inputs, loss)
         clock.lap("backward")
         return total
@@ -177,8 +229,9 @@ class StreamedNet(WholeNet):
         parameters = self.streamed.parameters()
         state: dict[str, Any] = {"model": {n: p.data for n, p in parameters.items()}}
         for unit in self.streamed.units:
-            for name, parameter in unit.own.items():
-                for key, value in self._moments(unit.optimizer, parameter).items():
+            for name in unit.gradients:
+                moments = self._moments(unit.optimizer, unit.own[name])
+                for key, value in moments.items():
                     state.setdefault(key, {})[unit.full(name)] = value
         return state
 
