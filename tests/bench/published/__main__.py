@@ -51,10 +51,16 @@ def scored(rows: list[Row]) -> dict[str, Any]:
             asked.append((row, judged(question(row))))
         except Refused as reason:
             refused[str(reason)] += 1
+    sources = sorted({row["source"] for row, _ in asked})
     return {
         "rows": len(asked),
         "refused": dict(refused),
         "step_time": _step_time(asked),
+        "step_time_by_source": {
+            source: _step_time([(r, a) for r, a in asked if r["source"] == source])
+            for source in sources
+            if len(sources) > 1
+        },
         "memory": _memory(asked),
         "oom": _oom(asked),
     }
