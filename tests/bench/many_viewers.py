@@ -92,9 +92,9 @@ def start_recording(env: dict[str, str], home: Path) -> subprocess.Popen[str]:
     return process
 
 
-def start_viewer(env: dict[str, str]) -> subprocess.Popen[str]:
+def start_viewer(env: dict[str, str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-c", VIEWER], env=env, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", VIEWER], env=env, stdout=subprocess.PIPE, bufsize=0
     )
 
 
@@ -115,10 +115,9 @@ def survives_killing(viewers: list[Any], recording: psutil.Process) -> bool:
 
 def newest_lag(viewer: Any) -> float:
     """Return the newest line that a viewer has printed."""
-    os.set_blocking(viewer.stdout.fileno(), False)
-    text = viewer.stdout.read() or ""
-    os.set_blocking(viewer.stdout.fileno(), True)
-    return float(text.split()[-1]) if text else float(viewer.stdout.readline())
+    while not (lines := os.read(viewer.stdout.fileno(), 1 << 16).split()):
+        continue
+    return float(lines[-1])
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ Opens the dashboard in headless Chromium on a synthetic run of another process. 
 the main thread's share of a core, the growth of the JavaScript heap after collection,
 and how many updates arrived. Ten minutes: `python -m tests.bench.monitor_live 600`.
 
+A step takes a second; memory is sampled at 10 Hz.
+
     python -m tests.bench.monitor_live [seconds]
 """
 
@@ -30,7 +32,8 @@ def main(seconds: int = 60) -> dict[str, Any]:
         env = tools.environment(folder, folder / "home")
         env["WORKBENCH_TOKEN"] = tools.TOKEN
         port = tools.free_port()
-        arguments = ["--ranks", NUM_RANKS, "--steps", 10 * (seconds + 300), "--hz", 10]
+        arguments = ["--ranks", NUM_RANKS, "--hz", 10, "--samples-per-step", 10]
+        arguments += ["--steps", seconds + 300]
         run = subprocess.Popen(
             tools.python("-m", "workbench.testing.replay", *map(str, arguments)),
             env=env,

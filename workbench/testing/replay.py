@@ -59,6 +59,10 @@ class FakeSession:
         events = list(step_events(self.run, step, num_ranks, step_s))
         self.recorder.add(encode(events))
 
+    def sample(self, tick: int, num_ranks: int) -> None:
+        """Record one memory sample of each of so many ranks."""
+        self.recorder.add(encode(list(sample_events(self.run, tick, num_ranks))))
+
     def end(self, status: str = "finished") -> None:
         """End the run."""
         self.recorder.end_run(self.run, status=status)
@@ -78,11 +82,10 @@ class FakeSession:
         asyncio.run_coroutine_threadsafe(awaitable, self._loop).result(10)
 
 
-def step_events(run: str, step: int, num_ranks: int, step_s: float) -> Iterator[Event]:
-    """Yield the events of one step: loss that falls, memory that breathes."""
-    cause = f"step:{step}"
+def sample_events(run: str, tick: int, num_ranks: int) -> Iterator[Event]:
+    """Yield a sample of each rank: memory that breathes."""
     for rank in range(num_ranks):
-        heap = 60 + 24 * abs(math.sin(step / 3 + rank)) + rank % 5
+        heap = 60 + 24 * abs(math.sin(tick / 3 + rank)) + rank % 5
         yield Event(
             kind="sample",
             rank=rank,
@@ -97,6 +100,13 @@ def step_events(run: str, step: int, num_ranks: int, step_s: float) -> Iterator[
                 "optimizer_bytes": 8 * MIB,
             },
         )
+
+
+def step_events(run: str, step: int, num_ranks: int, step_s: float) -> Iterator[Event]:
+    """Yield the events of one step: samples, traffic, phases, a loss that falls."""
+    yield from sample_events(run, step, num_ranks)
+    cause = f"step:{step}"
+    for rank in range(num_ranks):
         yield Event(
             kind="collective",
             rank=rank,
@@ -137,7 +147,8 @@ def main() -> None:
     parser.add_argument("--name", default="synthetic")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--hz", type=float, default=10.0)
+    parser.add_argument("--hz", type=float, default=10.0, help="samples a second")
+    parser.add_argument("--samples-per-step", type=int, default=1)
     asked = parser.parse_args()
     session = FakeSession()
     try:
@@ -146,8 +157,13 @@ def main() -> None:
             num_ranks=asked.ranks,
             layout_toml=f"[layout]\ndp = {asked.ranks}",
         )
-        for step in range(1, asked.steps + 1):
-            session.step(step, asked.ranks, step_s=1 / asked.hz)
+        for tick in range(asked.samples_per_step * asked.steps):
+            step, rest = divmod(tick, asked.samples_per_step)
+            if rest:
+                session.sample(tick, asked.ranks)
+            else:
+                step_s = asked.samples_per_step / asked.hz
+                session.step(step + 1, asked.ranks, step_s=step_s)
             time.sleep(1 / asked.hz)
         session.end()
     finally:
