@@ -26,8 +26,8 @@ from workbench.strategies.contract import Settings, StateBytes
 from workbench.strategies.nets import Decoder
 from workbench.strategies.whole import Batch, Clock, WholeNet, adamw
 
-#: A file system in memory, where the ranks of a machine can meet.
-_MEMORY = "/dev/shm"  # noqa: S108: a private folder is made inside
+#: A file system in memory, where the ranks of a machine meet in a private folder.
+_MEMORY = "/dev/shm"  # noqa: S108
 
 
 class End(nn.Module):

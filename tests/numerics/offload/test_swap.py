@@ -17,7 +17,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from workbench.errors import OffloadError, PlanError
 from workbench.offload.lanes import Throttle
-from workbench.offload.swap import Pass, Swap
+from workbench.offload.swap import Swap
+from workbench.offload.swap_pass import Pass
 from workbench.offload.tiers import HostTier
 from workbench.planner.offload import Link, SwapSetting, swap_cost, tune_swap
 from workbench.sensors.memory import heap_bytes
@@ -184,6 +185,23 @@ def test_the_tuner_finds_the_number_and_then_the_distance() -> None:
     assert cost.peak_bytes <= 20 * 2**19
     assert done.counts.moved_bytes == cost.moved_bytes == setting.num_tensors * 2**19
     assert setting.lower >= 1
+
+
+def test_a_swap_tunes_itself_from_what_it_saw() -> None:
+    net, x = mlp(), inputs()
+    swap = Swap(net, ALL, HostTier(), device=CPU, throttle=Throttle(bytes_per_s=2e9))
+    with swap.forward():
+        loss = net(x).square().mean()
+    loss.backward()
+
+    setting = swap.tune(budget_bytes=20 * 2**19)
+    with swap.forward() as tuned:
+        loss = net(x).square().mean()
+    loss.backward()
+
+    assert 13 <= setting.num_tensors < 33  # 33 tensors, of which 20 may stay
+    assert tuned.counts.moved_bytes == setting.num_tensors * 2**19
+    swap.close()
 
 
 def test_a_budget_that_nothing_fits_is_refused_with_the_least_that_would() -> None:
