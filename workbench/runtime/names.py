@@ -1,10 +1,12 @@
 """The names that Workbench puts into every rank's namespace."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench.layout import Layout
-from workbench.planner.contract import Plan
 from workbench.runtime.membership import Membership
+
+if TYPE_CHECKING:
+    from workbench.planner.contract import Plan
 
 
 class Names:
@@ -40,7 +42,9 @@ class Names:
 
     def follow(self, run: str, plan_json: str) -> None:
         """Know the session's current run and plan; "" where there is none."""
-        self.run = run
-        self._plan = Plan.from_json(plan_json) if plan_json else None
-        if self._plan is not None:
+        self.run, self._plan = run, None
+        if plan_json:
+            from workbench.planner.contract import Plan
+
+            self._plan = Plan.from_json(plan_json)
             self._layout = self._plan.layout

@@ -6,19 +6,23 @@ import socket
 import subprocess
 import sys
 import time
+from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from workbench import errors
+from workbench.cluster.devices import visible_devices
 from workbench.cluster.placement import Room, place
 from workbench.errors import ClusterError, SessionError, WorkbenchError
-from workbench.planner.contract import Plan
 from workbench.protocol.codec import to_frame
 from workbench.protocol.frames import pack
 from workbench.protocol.messages import Closed, Open, Ready
 from workbench.session.connection import Connection
 from workbench.session.places import log_path, make_session_dir, pointer_path
 from workbench.session.session import Session
+
+if TYPE_CHECKING:
+    from workbench.planner.contract import Plan
 
 Backend = Literal["gloo", "nccl"]
 
@@ -30,7 +34,7 @@ def connect(
     target: Any = None,
     *,
     num_ranks: int | None = None,
-    backend: Backend = "gloo",
+    backend: Backend | None = None,
     security: Any = None,
     environment: dict[str, str] | None = None,
     memory_bytes: int = 0,
@@ -44,7 +48,8 @@ def connect(
         target: None starts Dask on this machine; an address ("tls://host:port") or a
             Dask cluster object is used as it is.
         num_ranks: None for one per GPU, or two on CPUs.
-        backend: "gloo" on CPUs, "nccl" on GPUs.
+        backend: "gloo" on CPUs, "nccl" on GPUs; None takes NCCL where this machine has
+            a GPU for every rank and torch can use it.
         security: `distributed.Security` for an address; a cluster object has its own.
         environment: Extra variables for every rank.
         memory_bytes: Cap of each rank's data memory beyond what it starts with.
@@ -59,6 +64,7 @@ def connect(
     >>> session = connect(num_ranks=2)  # doctest: +SKIP
     """
     address, credentials = _target(target, security)
+    backend = backend or _backend_here(address, num_ranks)
     if not address and num_ranks is not None:
         _check_here(num_ranks, backend, oversubscribe=oversubscribe)
     session = secrets.token_hex(4)
@@ -78,7 +84,7 @@ def connect(
     return _start(session, order)
 
 
-def launch(plan: Plan, *, name: str, **options: Any) -> Session:
+def launch(plan: "Plan", *, name: str, **options: Any) -> Session:
     """Return a session with the plan's ranks in which a run has begun.
 
     Args:
@@ -96,6 +102,14 @@ def launch(plan: Plan, *, name: str, **options: Any) -> Session:
         session.close()
         raise
     return session
+
+
+def _backend_here(address: str, num_ranks: int | None) -> Backend:
+    """Return NCCL where every rank gets a GPU of this machine, else gloo."""
+    num_devices = 0 if address else len(visible_devices())
+    with_cuda = not metadata.version("torch").endswith("+cpu")
+    enough = num_devices >= (num_ranks or 1)
+    return "nccl" if with_cuda and enough else "gloo"
 
 
 def _check_here(num_ranks: int, backend: str, *, oversubscribe: bool) -> None:

@@ -9,10 +9,9 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from workbench.errors import SessionError
-from workbench.planner.contract import Plan
 from workbench.protocol.messages import (
     Close,
     Follow,
@@ -29,6 +28,9 @@ from workbench.session.status import Feed, SessionStatus
 from workbench.session.under_way import STOP_TIMEOUT_S, TICK_S, UnderWay
 from workbench.session.values import from_bytes, to_bytes
 from workbench.session.view import TextView, View
+
+if TYPE_CHECKING:
+    from workbench.planner.contract import Plan
 
 Which = int | Iterable[int] | None
 
@@ -244,7 +246,7 @@ class Session:
 
     # --- runs
 
-    def begin_run(self, plan: Plan, name: str) -> str:
+    def begin_run(self, plan: "Plan", name: str) -> str:
         """Open a run: its id is returned, and `ranks`, `layout`, `plan` follow it.
 
         Raises:
