@@ -10,12 +10,16 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from tests.numerics.training_runs import TOKENS, small_corpus, traffic
+from tests.numerics.training_runs import TOKENS, small_corpus
 from workbench.hardware.presets import hardware
-from workbench.layout import Layout
+from workbench.layout import Axis, Layout
 from workbench.model.presets import model
 from workbench.planner import plan
+from workbench.planner.case import case_of
 from workbench.planner.contract import Plan
+from workbench.planner.numbers import model_numbers
+from workbench.planner.profiles import profile
+from workbench.planner.traffic import messages, sent_by
 from workbench.testing.ranks import Place, run_ranks
 from workbench.training import Trainer
 
@@ -68,6 +72,10 @@ BATCH = 8
 LEARNING_RATE = 3e-3
 
 
+#: Count, payload and sent bytes by operation and axis.
+Traffic = dict[tuple[str, str], tuple[int, int, int]]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
     """What one rank's training came to."""
@@ -76,7 +84,7 @@ class Outcome:
     val_loss: float
     text: str
     held: tuple[int, int, int]
-    traffic: dict[tuple[str, str, str], tuple[int, int, int]]
+    traffic: Traffic
 
 
 def planned(layout: Layout, family: str = "gpt") -> Plan:
@@ -105,15 +113,54 @@ def outcome(
     )
     with contextlib.redirect_stdout(io.StringIO()):
         losses = trainer.fit(num_steps).losses
-    counted = traffic(place)
     held = trainer.strategy.state_bytes()
     return Outcome(
         losses=losses,
         val_loss=trainer.evaluate(),
         text=trainer.complete("def f(", 4, temperature=0),
         held=(held.weights, held.gradients, held.optimizer),
-        traffic={key: row for key, row in counted.items() if key[0] == "step"},
+        traffic=_per_step(place),
     )
+
+
+def _per_step(place: Place) -> Traffic:
+    """Traffic of the first step, whose batch is even."""
+    told: Traffic = {}
+    for event in place.events:
+        if event.kind == "collective" and event.cause == "step:1":
+            row = event.payload
+            if row["phase"] == "step":
+                told[row["op"], row["axis"]] = (
+                    row["count"],
+                    row["payload_bytes"],
+                    row["sent_bytes"],
+                )
+    return told
+
+
+def planned_traffic(made: Plan, rank: int) -> Traffic:
+    """What the planner's formulas say of one rank, whichever stage it is on."""
+    layout = made.layout
+    place = layout.coordinates(rank)
+    case = case_of(
+        layout,
+        global_batch=made.global_batch,
+        stage=place.get(Axis.PP, 0),
+        shard=place.get(Axis.FSDP, 0),
+    )
+    rows: Traffic = {}
+    for message in messages(model_numbers(made.model, profile("workbench")), case):
+        if message.count:
+            before = rows.get((message.op, message.axis), (0, 0, 0))
+            now = (
+                message.count,
+                message.count * message.each,
+                sent_by(message, case, "gloo"),
+            )
+            rows[message.op, message.axis] = tuple(
+                int(a + b) for a, b in zip(before, now, strict=True)
+            )
+    return rows
 
 
 def run_layout(

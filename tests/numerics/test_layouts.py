@@ -9,6 +9,7 @@ from tests.numerics.layouts_table import (
     Outcome,
     lose_first,
     planned,
+    planned_traffic,
     run_layout,
 )
 from workbench.layout import Layout
@@ -42,7 +43,7 @@ def held_bytes(layout: Layout) -> list[tuple[int, int, int]]:
 
 
 @pytest.mark.parametrize("name", [*ALONE, *COMPOSED])
-def test_a_layout_trains_like_one_rank(
+def test_a_layout_trains_like_one_rank_with_the_planned_bytes(
     name: str, references: dict[str, Outcome]
 ) -> None:
     reference = references["gpt"]
@@ -55,6 +56,9 @@ def test_a_layout_trains_like_one_rank(
         assert outcome.val_loss == pytest.approx(reference.val_loss, abs=TOLERANCE)
         assert outcome.text == reference.text
     assert [outcome.held for outcome in outcomes] == held_bytes(LAYOUTS[name])
+    made = planned(LAYOUTS[name])
+    for rank, outcome in enumerate(outcomes):
+        assert outcome.traffic == planned_traffic(made, rank)
 
 
 @pytest.mark.parametrize("name", ["tp, sequence", "cp, ring", "pp, 1f1b"])
