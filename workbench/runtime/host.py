@@ -6,22 +6,17 @@ It starts the zygote before anything else, so that torch's import and Dask's sta
 side by side, and ends when the last notebook has gone and the lease is over.
 """
 
-import asyncio
 import os
 import signal
 import socket
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from workbench.protocol.codec import from_frame
 from workbench.protocol.frames import FrameParser
 from workbench.protocol.messages import TO_HOST, Open
-from workbench.runtime.spawn import ZygoteClient
-
-if TYPE_CHECKING:
-    from workbench.runtime.keeper import Keeper
+from workbench.runtime.launch import Launched, launch_zygote
 
 
 def main() -> int:
@@ -31,25 +26,33 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     notebook = socket.socket(fileno=int(descriptor))
     order = _read_order(notebook)
-    zygote = None if order.address else ZygoteClient(os.dup(2))
-    from workbench.runtime.keeper import Keeper
-
-    keeper = Keeper(
-        session=session,
-        directory=Path(folder),
-        order=order,
-        zygote=zygote,
-        began_s=began_s,
-    )
-    asyncio.run(_serve(keeper, notebook))
+    launched = None if order.address else launch_zygote(os.dup(2))
+    _serve(order, notebook, launched, session, Path(folder), began_s)
     return 0
 
 
-async def _serve(keeper: "Keeper", notebook: socket.socket) -> None:
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, keeper.close, f"signal {number.name}")
-    await keeper.serve(notebook)
+def _serve(
+    order: Open,
+    notebook: socket.socket,
+    launched: Launched | None,
+    session: str,
+    folder: Path,
+    began_s: float,
+) -> None:
+    # Only now: Dask's import takes most of the time that torch's takes in the zygote.
+    import asyncio
+
+    from workbench.runtime.keeper import Keeper
+    from workbench.runtime.spawn import ZygoteClient
+
+    keeper = Keeper(
+        session=session,
+        directory=folder,
+        order=order,
+        zygote=ZygoteClient(launched) if launched is not None else None,
+        began_s=began_s,
+    )
+    asyncio.run(keeper.serve(notebook))
 
 
 def _read_order(notebook: socket.socket) -> Open:

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import socket
 import sys
 import time
@@ -85,7 +86,10 @@ class Keeper:
 
     async def serve(self, notebook: socket.socket) -> None:
         """Bring the session up, serve it, take it down."""
-        self._over = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self._over = loop.create_future()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self.close, f"signal {number.name}")
         await self._hub.adopt(notebook)
         coming_up = self._spawn(self._bring_up())
         closed = await self._over

@@ -1,47 +1,27 @@
-"""The supervisor's side of a zygote: start it, ask it for ranks, hear of exits.
+"""The supervisor's side of a zygote: ask it for ranks, hear of exits.
 
 Loads no torch: it runs inside the session host or a Dask worker.
 """
 
 import asyncio
 import contextlib
-import os
-import socket
 import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
 from workbench.errors import ClusterError
 from workbench.runtime import wire
+from workbench.runtime.launch import Launched
 
 ExitHeard = Callable[[int, int], None]
 
 
 class ZygoteClient:
-    """A running zygote. Must be made in the thread that lives longest.
+    """A launched zygote, heard on the running loop once `attach` was called."""
 
-    The kernel ties the zygote's life to that thread, see `ties.die_with_parent`.
-    """
-
-    def __init__(self, log: int) -> None:
-        """Start the process; its imports run while the caller goes on.
-
-        Args:
-            log: File descriptor that receives what the zygote itself prints.
-        """
-        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._channel = here
-        with there:
-            self.process = subprocess.Popen(
-                _command(there.fileno()),
-                pass_fds=(there.fileno(),),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=_environment(),
-                start_new_session=True,
-            )
+    def __init__(self, launched: Launched) -> None:
+        self.process = launched.process
+        self._channel = launched.channel
         self._ready: asyncio.Future[int] | None = None
         self._forks: dict[int, asyncio.Future[int]] = {}
         self._exit_heard: ExitHeard | None = None
@@ -124,22 +104,3 @@ class ZygoteClient:
         self._forks.clear()
         assert self._exit_heard is not None
         self._exit_heard(0, self.process.poll() or 0)
-
-
-def _command(channel: int) -> list[str]:
-    return [
-        sys.executable,
-        "-m",
-        "workbench.runtime.zygote",
-        str(channel),
-        str(os.getpid()),
-    ]
-
-
-def _environment() -> dict[str, str]:
-    """Return the zygote's variables: one compute thread until a rank knows better."""
-    quiet = {
-        "OMP_NUM_THREADS": "1",
-        "MPLBACKEND": "module://matplotlib_inline.backend_inline",
-    }
-    return {**os.environ, **quiet}

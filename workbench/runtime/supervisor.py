@@ -32,6 +32,7 @@ from workbench.protocol.orders import (
     SupervisorReady,
 )
 from workbench.runtime.handle import RankHandle
+from workbench.runtime.launch import launch_zygote
 from workbench.runtime.spawn import ZygoteClient
 from workbench.runtime.ties import exit_cause, kill_session
 
@@ -69,7 +70,7 @@ class Supervisor(WorkerPlugin):
         if self._zygote is None:
             # A worker of someone's cluster: as many ranks as it would run tasks.
             self._cores = worker.state.nthreads
-            self._zygote = ZygoteClient(os.dup(2))
+            self._zygote = ZygoteClient(launch_zygote(os.dup(2)))
         worker.handlers[self.name] = self._link
 
     async def teardown(self, worker: Any) -> None:

@@ -19,10 +19,10 @@ from workbench.protocol.frames import pack
 from workbench.protocol.messages import Closed, Open, Ready
 from workbench.session.connection import Connection
 from workbench.session.places import log_path, make_session_dir, pointer_path
-from workbench.session.session import Session
 
 if TYPE_CHECKING:
     from workbench.planner.contract import Plan
+    from workbench.session.session import Session
 
 Backend = Literal["gloo", "nccl"]
 
@@ -41,7 +41,7 @@ def connect(
     interface: str = "",
     oversubscribe: bool = False,
     lease_s: float = 0.0,
-) -> Session:
+) -> "Session":
     """Return a session whose group of ranks stands and is checked.
 
     Args:
@@ -84,7 +84,7 @@ def connect(
     return _start(session, order)
 
 
-def launch(plan: "Plan", *, name: str, **options: Any) -> Session:
+def launch(plan: "Plan", *, name: str, **options: Any) -> "Session":
     """Return a session with the plan's ranks in which a run has begun.
 
     Args:
@@ -155,7 +155,7 @@ def _credentials(security: Any) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _start(session: str, order: Open) -> Session:
+def _start(session: str, order: Open) -> "Session":
     folder = make_session_dir(session)
     here, there = socket.socketpair()
     # The host reads its order before it does anything, so it is there when it looks.
@@ -177,6 +177,9 @@ def _start(session: str, order: Open) -> Session:
             stderr=host_log,
             start_new_session=True,
         )
+    # Only now, while the host comes up: what the notebook holds takes a while to load.
+    from workbench.session.session import Session
+
     connection = Connection(here)
     connection.start()
     try:

@@ -4,8 +4,6 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from workbench.errors import SessionError
 from workbench.protocol import values
 
@@ -48,6 +46,8 @@ def _bytes_to_tensor(dtype: str, shape: tuple[int, ...], data: bytes) -> Any:
         if not data:
             return torch.empty(shape, dtype=kind)
         return torch.frombuffer(bytearray(data), dtype=kind).reshape(shape)
+    import numpy as np  # only who receives an array waits for it
+
     if dtype == "bfloat16":
         # The upper half of a float32; numpy has no such type.
         wide = np.frombuffer(data, dtype=np.uint16).astype(np.uint32) << 16
