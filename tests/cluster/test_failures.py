@@ -98,6 +98,17 @@ def test_a_rank_that_only_computes_finishes_when_another_raises(session):
     assert session.get("done", ranks=0) == 1
 
 
+def test_a_collective_that_another_rank_never_calls_is_named(session):
+    error, took_s = failing(session, "if rank == 0: dist.all_reduce(torch.ones(3))")
+
+    assert str(error).startswith(
+        "RankError: rank 0 waited in all_reduce, which rank 1 never called"
+    )
+    assert "at line 1: if rank == 0: dist.all_reduce(torch.ones(3))" in str(error)
+    assert took_s < 4.0  # 0.5 s until it is told, 0.5 s of waiting, and the rest
+    assert works(session)
+
+
 @pytest.mark.parametrize(
     ("how", "cause"),
     [

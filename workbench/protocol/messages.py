@@ -140,7 +140,7 @@ class RunCell:
         code: Source of the cell, IPython syntax.
         ranks: Where; None for everywhere.
         timeout_s: Interrupt the cell after this long; None for never.
-        number: The notebook's own cell number, for tracebacks; 0 to count here.
+        number: The notebook's own cell number, for tracebacks; 0: the host counts.
         silent: No output and no displayed result, for internal questions.
     """
 

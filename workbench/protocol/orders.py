@@ -62,7 +62,7 @@ class SupervisorReady:
 
     Args:
         host: Host name.
-        cores: CPU cores that this process may use.
+        cores: Ranks on CPUs that fit here: cores, or a Dask worker's threads.
         devices: CUDA devices by UUID, found without opening any.
     """
 
@@ -169,11 +169,18 @@ class StopCell:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PeersFailed:
-    """Other ranks have left the cell: leave any collective, now or later in it."""
+class PeersLeft:
+    """Other ranks have left the cell: they will join no collective of it any more.
+
+    Args:
+        cell: Which cell.
+        failed: Those that raised or were lost.
+        finished: Those that ran it to its end.
+    """
 
     cell: str
-    ranks: tuple[int, ...]
+    failed: tuple[int, ...] = ()
+    finished: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,7 +291,7 @@ class RankAnswer:
 
 
 TO_SUPERVISOR = kinds((StartRank, StartStore, SignalRank))
-TO_RANK = kinds((FormGroup, Execute, StopCell, PeersFailed, AskRank))
+TO_RANK = kinds((FormGroup, Execute, StopCell, PeersLeft, AskRank))
 FROM_RANKS = kinds(
     (
         SupervisorReady,

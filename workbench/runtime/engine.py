@@ -320,7 +320,11 @@ class Engine:
             case life.Free():
                 self._each(
                     instruction.ranks,
-                    orders.PeersFailed(cell=instruction.cell, ranks=instruction.failed),
+                    orders.PeersLeft(
+                        cell=instruction.cell,
+                        failed=instruction.failed,
+                        finished=instruction.finished,
+                    ),
                 )
             case life.Halt():
                 self._halt(instruction)

@@ -44,7 +44,11 @@ class Stop:
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """The running cell."""
+    """The running cell.
+
+    `left_s` is when the last rank left it, `told` how many had left when the others
+    were last told.
+    """
 
     request: Request
     started_s: float
@@ -53,6 +57,8 @@ class Cell:
     issued: frozenset[str] = frozenset()
     clean: bool = True
     stop: Stop | None = None
+    left_s: float = 0.0
+    told: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,11 +216,12 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Free:
-    """Tell ranks that others have left the cell."""
+    """Tell ranks that others have left the cell: failed in it, or run it to its end."""
 
     cell: str
     ranks: tuple[int, ...]
     failed: tuple[int, ...]
+    finished: tuple[int, ...]
     cause: str
 
 

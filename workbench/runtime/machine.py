@@ -48,6 +48,8 @@ from workbench.runtime.life import (
 SIGNAL_AFTER_S = 2.0
 #: ... and killed after this long.
 KILL_AFTER_S = 5.0
+#: Ranks are told of those that ran the cell to its end when nobody left it for so long.
+TELL_AFTER_S = 0.5
 #: A rank that does not join a forming group is killed after this long.
 FORM_TIMEOUT_S = 20.0
 #: A group that cannot be formed this many times in a row ends the session.
@@ -226,19 +228,28 @@ def _left_cell(state: State, number: int, status: Status, at_s: float) -> Result
         cell,
         waiting=cell.waiting - {number},
         outcomes=(*cell.outcomes, (number, status)),
+        left_s=at_s,
     )
     state = replace(state, cell=cell)
     if not cell.waiting:
         return _end_cell(state, at_s, f"rank {number} was the last: {status}")
     if status == "ok":
         return state, ()
-    failed = tuple(n for n, how in cell.outcomes if how in ("error", "lost"))
+    return _tell(state, cell, f"rank {number} left the cell: {status}", {number})
+
+
+def _tell(state: State, cell: Cell, cause: str, also: set[int]) -> Result:
+    """Tell the ranks still in the cell who has left it; `also` failed beside it."""
+    failed = {n for n, how in cell.outcomes if how in ("error", "lost")} | also
+    finished = {n for n, how in cell.outcomes if how == "ok"}
+    state = replace(state, cell=replace(cell, told=len(cell.outcomes)))
     return state, (
         Free(
             cell=cell.request.cell,
             ranks=tuple(sorted(cell.waiting)),
-            failed=failed or (number,),
-            cause=f"rank {number} left the cell: {status}",
+            failed=tuple(sorted(failed)),
+            finished=tuple(sorted(finished)),
+            cause=cause,
         ),
     )
 
@@ -296,15 +307,7 @@ def _exited(state: State, event: Exited) -> Result:
     if was_running:
         return _left_cell(state, event.rank, "lost", event.at_s)
     # It was not part of the cell, but the others may be waiting for it.
-    cell = state.cell
-    return state, (
-        Free(
-            cell=cell.request.cell,
-            ranks=tuple(sorted(cell.waiting)),
-            failed=(event.rank,),
-            cause=cause,
-        ),
-    )
+    return _tell(state, state.cell, cause, {event.rank})
 
 
 def _restart(state: State, event: RestartAsked) -> Result:
@@ -360,15 +363,19 @@ def _tick(state: State, at_s: float) -> Result:
     if cell is None:
         return state, ()
     if cell.stop is None:
-        return _time_out(state, cell, at_s)
+        return _watch(state, cell, at_s)
     return _climb(state, cell, cell.stop, at_s)
 
 
-def _time_out(state: State, cell: Cell, at_s: float) -> Result:
+def _watch(state: State, cell: Cell, at_s: float) -> Result:
+    """Stop a cell at its time-out; tell its ranks of others that have finished it."""
     timeout_s = cell.request.timeout_s
-    if timeout_s is None or at_s - cell.started_s < timeout_s:
-        return state, ()
-    return _stop(state, f"ran longer than its time-out of {timeout_s:g} s", at_s)
+    if timeout_s is not None and at_s - cell.started_s >= timeout_s:
+        cause = f"ran longer than its time-out of {timeout_s:g} s"
+        return _stop(state, cause, at_s)
+    if len(cell.outcomes) > cell.told and at_s - cell.left_s >= TELL_AFTER_S:
+        return _tell(state, cell, "others have run the cell to its end", set())
+    return state, ()
 
 
 def _climb(state: State, cell: Cell, stop: Stop, at_s: float) -> Result:

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._C._distributed_c10d import _resolve_process_group
+from torch.distributed import distributed_c10d
 
 from workbench.collectives.call import Call
 from workbench.collectives.group import RankGroup
@@ -19,6 +21,10 @@ _CONNECTION_ENDED = re.compile(
     r"Connection (closed|reset) by peer|Connection refused|Broken pipe|Socket closed"
     r"|Application timeout caused pair closure|aborted|NCCL communicator was aborted"
 )
+
+
+#: Point-to-point calls. They wait in one piece, out of a signal's reach.
+MESSAGES = frozenset(("send", "recv", "recv_anysource"))
 
 
 class Issued:
@@ -105,12 +111,33 @@ class Membership:
         if self.group is not None:
             self.group.cut()
 
-    def waiting(self, older_than_s: float = 0.0) -> tuple[Waiting, ...]:
-        """Return the calls that are open for longer than that; from any thread."""
+    def waiting(self) -> tuple[Waiting, ...]:
+        """Return the calls that are open; from any thread."""
         if self.group is None:
             return ()
-        table = self.group.in_flight()
-        return tuple(_describe(call) for call in table if call.since_s >= older_than_s)
+        return tuple(_describe(call) for call in self.group.in_flight())
+
+    def waiting_for(
+        self, gone: tuple[int, ...], longer_s: float
+    ) -> tuple[Waiting, ...]:
+        """Return the calls that one of `gone` would have to join, open for longer.
+
+        A message may be from any rank of its group: it waits in vain only when every
+        other rank of the group is gone.
+        """
+        if self.group is None or not gone:
+            return ()
+        return tuple(
+            _describe(call)
+            for call in self.group.in_flight()
+            if call.since_s >= longer_s and self._needs(call, frozenset(gone))
+        )
+
+    def _needs(self, call: Any, gone: frozenset[int]) -> bool:
+        members = frozenset(_ranks_of(call.group)) - {self.rank}
+        if call.op in MESSAGES:
+            return members <= gone
+        return bool(members & gone)
 
     def issued(self) -> dict[str, int]:
         """Return how many calls each group has seen on this rank."""
@@ -138,6 +165,12 @@ def _describe(call: Any) -> Waiting:
         shape=_shape_text(call),
         since_s=call.since_s,
     )
+
+
+def _ranks_of(group: str) -> list[int]:
+    """Return the ranks of a group by its name in torch."""
+    found = _resolve_process_group(distributed_c10d.GroupName(group))
+    return list(distributed_c10d.get_process_group_ranks(found))
 
 
 def _group_name(group: str, axis: str) -> str:

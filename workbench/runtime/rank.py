@@ -20,7 +20,7 @@ from workbench.protocol.orders import (
     Execute,
     FormGroup,
     GroupFormed,
-    PeersFailed,
+    PeersLeft,
     RankDisplay,
     RankStarted,
     StopCell,
@@ -28,7 +28,7 @@ from workbench.protocol.orders import (
 from workbench.runtime.answers import Answers
 from workbench.runtime.channel import Channel
 from workbench.runtime.gate import Gate
-from workbench.runtime.membership import Membership
+from workbench.runtime.membership import MESSAGES, Membership
 from workbench.runtime.names import Names
 from workbench.runtime.shell import Shown, make_shell, warm
 from workbench.runtime.tap import Tap
@@ -38,8 +38,9 @@ from workbench.telemetry import Event
 
 #: A call that is open for this long while a peer has left will not end by itself.
 _STUCK_S = 0.05
-#: These wait in one piece, out of a signal's reach (see `collectives.work`).
-_IN_ONE_PIECE = frozenset(("send", "recv", "recv_anysource"))
+#: The same where the peer has run the cell to its end: its last messages may be on
+#: their way.
+_NEVER_COMING_S = 0.5
 #: A wait that has not ended after this long is cut and signalled.
 _INSIST_AFTER_S = 0.2
 
@@ -134,7 +135,7 @@ class RankProcess:
             match message:
                 case StopCell():
                     self._stop(message)
-                case PeersFailed():
+                case PeersLeft():
                     self._apart(self._free_when_stuck, message)
                 case FormGroup():
                     self._gate.stop("forming", "interrupted")
@@ -153,17 +154,18 @@ class RankProcess:
     def _stop(self, message: StopCell) -> None:
         """Interrupt the cell: by a signal, or by ending the wait that it sits in."""
         self._stuck_in = self._members.waiting()
-        if any(call.op in _IN_ONE_PIECE for call in self._stuck_in):
+        if any(call.op in MESSAGES for call in self._stuck_in):
             if self._gate.mark(message.cell, message.status):
                 self._members.cut()
         else:
             self._gate.stop(message.cell, message.status)
         self._apart(self._insist, message)
 
-    def _free_when_stuck(self, message: PeersFailed) -> None:
-        """Leave the next collective that does not end: the others will not come."""
+    def _free_when_stuck(self, message: PeersLeft) -> None:
+        """Leave the next collective that cannot end: some of its ranks will not come."""
         while self._gate.running == message.cell:
-            stuck = self._members.waiting(_STUCK_S)
+            stuck = self._members.waiting_for(message.failed, _STUCK_S)
+            stuck += self._members.waiting_for(message.finished, _NEVER_COMING_S)
             if stuck:
                 self._stuck_in = stuck
                 self._gate.mark(message.cell, "freed")

@@ -34,7 +34,8 @@ def error_of(done: CellDone) -> CellError:
     others = [o for o in done.outcomes if o not in guilty]
     lines = _headline(done, guilty)
     for group in _alike(guilty):
-        lines += _guilty(group)
+        lines += [] if group[0].status == "freed" else _guilty(group)
+    lines += [_where(outcome) for outcome in guilty if outcome.status == "freed"]
     lines += [_where(outcome) for outcome in others if outcome.status != "refused"]
     lines += [f"note: {note}" for note in done.notes]
     return CellError(
@@ -48,8 +49,24 @@ def _headline(done: CellDone, guilty: tuple[RankOutcome, ...]) -> list[str]:
         refused = all(outcome.status == "refused" for outcome in done.outcomes)
         what = "was refused" if refused else "was stopped"
         return [f"RankError: the cell on {ranks} {what}: {done.stop}"]
+    if guilty and all(outcome.status == "freed" for outcome in guilty):
+        return [_never_joined(done, guilty)]
     names = sorted({_what(outcome) for outcome in guilty})
     return [f"RankError: {label(o.rank for o in guilty)}: {'; '.join(names)}"]
+
+
+def _never_joined(done: CellDone, guilty: tuple[RankOutcome, ...]) -> str:
+    """Return the headline of a cell in which some waited and the others had finished."""
+    finished = [outcome.rank for outcome in done.outcomes if outcome.status == "ok"]
+    ops = sorted({call.op for outcome in guilty for call in outcome.waiting})
+    waited = label(outcome.rank for outcome in guilty)
+    what = " and ".join(ops) or "a collective"
+    if not finished:
+        return f"RankError: {waited}: the connections of the group broke in {what}"
+    return (
+        f"RankError: {waited} waited in {what}, which {label(finished)} never called: "
+        "the ranks' collectives do not match"
+    )
 
 
 def _what(outcome: RankOutcome) -> str:

@@ -145,6 +145,19 @@ def test_a_failing_rank_frees_the_others():
     assert (free.ranks, free.failed) == ((0, 2), (1,))
 
 
+def test_ranks_still_in_the_cell_are_told_who_has_finished_it():
+    world = ready_world(3)
+    world.request()
+    world.finish(1)
+
+    nothing = world.send(Tick(at_s=machine.TELL_AFTER_S / 2))
+    (free,) = world.send(Tick(at_s=machine.TELL_AFTER_S))
+    again = world.send(Tick(at_s=99.0))
+
+    assert (nothing, again) == ((), ())
+    assert (free.ranks, free.failed, free.finished) == ((0, 2), (), (1,))
+
+
 def test_ranks_out_of_step_after_a_failure_form_again():
     world = ready_world()
     world.request()
