@@ -44,6 +44,7 @@ def _saved_bytes(numbers: ModelNumbers, block: BlockNumbers, case: Case) -> Num:
         + saved.fixed_whole
         + saved.fixed_by_tp / where(_keeps_whole_logits(numbers, block), 1, case.tp)
         + where(case.recompute == SELECTIVE, 0, kept_scores)
+        + (profile.work.mask_bytes * block.boundary / by_sp if block.indexed else 0)
     )
     return (per_sample * case.micro_batch + size * saved.once) / case.cp
 
@@ -78,13 +79,18 @@ def kept_bytes(numbers: ModelNumbers, block: BlockNumbers, case: Case) -> Num:
     return where(case.recompute == FULL, input_bytes(block, case), saved)
 
 
-def stage_bytes(numbers: ModelNumbers, case: Case) -> Num:
-    """Return what the judged stage keeps for one micro-batch, all its chunks."""
+def stage_bytes(numbers: ModelNumbers, case: Case, flight: Num) -> Num:
+    """Return what the judged stage keeps, with some micro-batches of it in flight.
+
+    What stands after the layers goes backward as soon as it has gone forward: one
+    micro-batch at a time, but for GPipe.
+    """
     total: Num = 0
+    at_once = where(case.schedule == SCHEDULES.index("gpipe"), flight, 1)
     for block in numbers.blocks:
-        total = total + layers_here(block, numbers, case) * kept_bytes(
-            numbers, block, case
-        )
+        ends = not block.indexed and block.first_layer > 0
+        kept = layers_here(block, numbers, case) * kept_bytes(numbers, block, case)
+        total = total + kept * (at_once if ends else flight)
     return total
 
 
@@ -114,7 +120,7 @@ def activation_bytes(numbers: ModelNumbers, case: Case) -> Num:
     Where blocks are recomputed, one block's whole set is alive during its replay.
     """
     flight = in_flight(case)
-    held = stage_bytes(numbers, case) * flight
+    held = stage_bytes(numbers, case, flight)
     replayed: Num = 0
     for block in numbers.blocks:
         if block.indexed:

@@ -85,18 +85,17 @@ def _activations(numbers: ModelNumbers, case: Case) -> Iterator[Step]:
         here = layers_here(block, numbers, case)
         if not here:
             continue
-        kept, saved = (
-            kept_bytes(numbers, block, case),
-            saved_bytes(numbers, block, case),
-        )
+        at_once = 1 if not block.indexed and block.first_layer > 0 else flight
+        kept = kept_bytes(numbers, block, case)
+        saved = saved_bytes(numbers, block, case)
         kind = "kept" if kept == saved else "input alone, the rest recomputed"
         yield Step(
             quantity=f"block {block.name}",
             formula=(
                 f"{here} x {kept:,.0f} B ({kind}; {case.micro_batch} samples, "
-                f"tp {case.tp}, cp {case.cp}) x {flight:g} micro-batches in flight"
+                f"tp {case.tp}, cp {case.cp}) x {at_once:g} micro-batches in flight"
             ),
-            value=bytes_text(here * kept * flight),
+            value=bytes_text(here * kept * at_once),
             source="saved tensors of the model, planner.md 3.3 and 3.4",
         )
 

@@ -33,6 +33,7 @@ class BlockNumbers:
 
     Args:
         parameters: The tensors of one repeat that own memory.
+        tied: The tensors that another block owns; a pipeline keeps a copy of its own.
         matrices: The tensors that its forward multiplies, tied ones included.
         middle: Width of its MLP's middle, all experts' share per token.
         matrix_flops: Forward FLOPs of one repeat and sample that multiply parameters.
@@ -44,6 +45,7 @@ class BlockNumbers:
     name: str
     kind: str
     parameters: tuple[Parameter, ...]
+    tied: tuple[Parameter, ...]
     matrices: tuple[Parameter, ...]
     middle: int
     matrix_flops: int
@@ -191,6 +193,7 @@ def _block_numbers(
         name=block.name,
         kind=block.kind,
         parameters=owned,
+        tied=tuple(p for p in block.parameters if p.tied_to is not None),
         matrices=matrices,
         middle=max((p.shape[0] for p in matrices), default=0),
         matrix_flops=matrix_flops,

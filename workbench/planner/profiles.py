@@ -62,6 +62,7 @@ class Work:
         operations: Operations that the host issues for one layer.
         backward: Element-wise bytes and operations of the backward over the forward.
         kept_score_bytes: Bytes kept per attention score for the backward.
+        mask_bytes: Bytes kept per element of a layer's output: dropout masks.
     """
 
     hidden_passes: float
@@ -72,6 +73,7 @@ class Work:
     operations: float
     backward: float = 1.6
     kept_score_bytes: float = 0
+    mask_bytes: float = 0
 
 
 #: Eager torch with its fused attention: every element-wise operation on its own.
@@ -138,7 +140,7 @@ class Profile:
     fragmentation: float = 0.0
     reserve_bytes: int = 0
     fixed_bytes: int = 0
-    head_gradient_copies: int = 2
+    head_gradient_copies: float = 2
 
 
 def _states(fp32: StateBytes, reduced: StateBytes) -> Mapping[str, StateBytes]:
@@ -206,7 +208,8 @@ def _megatron(
         saved_share=_FUSED_SAVED if saved is None else saved,
         # Aleph Alpha's loss gathers the logits of all tp ranks and keeps eager copies.
         logits_cut=not aleph_alpha,
-        head_gradient_copies=3 if aleph_alpha else 2,
+        # Megatron's own loss works in place: 16-bit logits beside one float32 copy.
+        head_gradient_copies=3 if aleph_alpha else 0.5,
         fragmentation=0.03,
         reserve_bytes=4 * GIB,
         tensor_exposed=0.04 if name in _CORE else 1.0,

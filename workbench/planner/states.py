@@ -11,6 +11,7 @@ from workbench.planner.case import Case, remembered
 from workbench.planner.numbers import (
     BlockNumbers,
     ModelNumbers,
+    last_stage,
     layers_here,
     local_rows,
 )
@@ -66,12 +67,25 @@ def _held(numbers: ModelNumbers, case: Case) -> Held:
 
 
 def elements_of_block(block: BlockNumbers, case: Case) -> tuple[Num, Num, Num]:
-    """Return elements of one repeat: whole, this rank's shard, and a padded shard."""
+    """Return elements of one repeat: whole, this rank's shard, and a padded shard.
+
+    In a pipeline, a tied output matrix is a copy on the last stage.
+    """
     return remembered(
-        case.memo,
-        ("elements", block.name),
-        lambda: elements_of(block.parameters, case),
+        case.memo, ("elements", block.name), lambda: _elements_of_block(block, case)
     )
+
+
+def _elements_of_block(block: BlockNumbers, case: Case) -> tuple[Num, Num, Num]:
+    owned = elements_of(block.parameters, case)
+    if not block.tied:
+        return owned
+    copied = elements_of(block.tied, case)
+    apart = where((case.pp > 1) & (last_stage(case) > 0), 1, 0)
+    whole, local, padded = (
+        mine + apart * copy for mine, copy in zip(owned, copied, strict=True)
+    )
+    return whole, local, padded
 
 
 def elements_of(parameters: tuple[Parameter, ...], case: Case) -> tuple[Num, Num, Num]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.published.judge import Answer, judged
+from tests.bench.published.mcore import scored_mcore
 from tests.bench.published.rows import Refused, Row, question
 from tests.bench.published.score import Pair, constant_floor, is_calibration, summary
 
@@ -32,7 +33,10 @@ def main() -> None:
             continue
         with path.open(newline="") as handle:
             rows = list(csv.DictReader(handle))
-        if rows and {"n_gpus", "tp", "seq_len", "oom"} <= set(rows[0]):
+        if rows and "mem_allocated_bytes" in rows[0]:
+            files[path.stem] = scored_mcore(rows)
+            print(path.stem, json.dumps(files[path.stem]))
+        elif rows and {"n_gpus", "tp", "seq_len", "oom"} <= set(rows[0]):
             files[path.stem] = scored(rows)
             print(path.stem, json.dumps(files[path.stem]))
     text = json.dumps({"files": files}, indent=1)
