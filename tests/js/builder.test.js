@@ -3,6 +3,7 @@ import test from "node:test";
 
 import { rankWords } from "../../widgets/workbench_widgets/builder/cluster.js";
 import { next } from "../../widgets/workbench_widgets/builder/controls.js";
+import { placeFront } from "../../widgets/workbench_widgets/builder/suggest.js";
 import { coordinates, groupOf, placeTiles, rankAt, ranksText } from "../../widgets/workbench_widgets/builder/grid.js";
 
 const AXES = [
@@ -64,4 +65,15 @@ test("a rank is told in words", () => {
 		"Rank 9 on node 1 (pp 0, dp 2, tp 1): 1.0 GiB of 2.0 GiB. " +
 			"pp: ranks 9, 21; dp: ranks 1-9 by 4; tp: ranks 8-11",
 	);
+});
+
+test("layouts of the front are placed faster to the left and smaller below", () => {
+	const [fast, slow] = placeFront([
+		{ label: "", seconds: 1, bytes: 8e9 },
+		{ label: "", seconds: 4, bytes: 1e9 },
+	]);
+
+	assert.ok(fast.x < slow.x);
+	assert.ok(fast.y < slow.y);
+	assert.equal(placeFront([{ label: "", seconds: 1, bytes: 1 }]).length, 1);
 });

@@ -144,6 +144,14 @@ class Line(TypedDict):
     note: str
 
 
+class FrontPoint(TypedDict):
+    """A layout that none beats in both time and memory."""
+
+    label: str
+    seconds: float
+    bytes: float
+
+
 class BuilderPicture(TypedDict):
     """All that a layout builder shows."""
 
@@ -167,5 +175,9 @@ class BuilderPicture(TypedDict):
     code: str
     toml: str
     error: str
+    searching: bool
+    found: list[Line]
+    foundText: str
+    front: list[FrontPoint]
     canUndo: bool
     canRedo: bool

@@ -1,8 +1,9 @@
 """The layout builder: a layout made by hand, judged after every action."""
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench_widgets import Builder
 
@@ -12,6 +13,9 @@ from workbench.layout import Axis, Layout
 from workbench.model import ModelSpec
 from workbench.notebook import builder_views
 from workbench.planner import Plan, plan
+
+if TYPE_CHECKING:
+    from workbench.planner.search import SearchResult
 
 #: Axes that are offered; the spatial ones are of other models.
 AXES = (Axis.PP, Axis.DP, Axis.FSDP, Axis.CP, Axis.EP, Axis.TP)
@@ -28,9 +32,11 @@ class LayoutBuilder:
         hardware: On what.
         global_batch: Samples per step; 8 for each device by default.
         layout: What to start from; all devices on fsdp by default.
+        profile: The framework whose facts hold, as for `wb.plan`.
 
     Raises:
         LayoutError: A layout that the model or the cluster cannot hold.
+        PlanError: An unknown profile.
     """
 
     def __init__(
@@ -40,9 +46,11 @@ class LayoutBuilder:
         *,
         global_batch: int | None = None,
         layout: Layout | None = None,
+        profile: str = "workbench",
     ) -> None:
         self.model = model
         self.hardware = hardware
+        self.profile = profile
         self.global_batch = global_batch or 8 * hardware.num_devices
         self._fills = Axis.DP if layout is not None and layout.fsdp == 1 else Axis.FSDP
         self._start = layout or Layout.fill(
@@ -53,6 +61,10 @@ class LayoutBuilder:
         self._undone: list[Layout] = []
         self._done: list[Layout] = []
         self._error = ""
+        self._found: SearchResult | None = None
+        self._searching: threading.Thread | None = None
+        # Actions come from the cell's thread, suggestions from their own.
+        self._lock = threading.RLock()
         self._listeners: list[Callable[[Plan], None]] = []
         self.widget = Builder(self._picture(), self._act, self.__str__)
 
@@ -68,8 +80,9 @@ class LayoutBuilder:
 
     @layout.setter
     def layout(self, layout: Layout) -> None:
-        self._move(layout)
-        self._show()
+        with self._lock:
+            self._move(layout)
+            self._show()
 
     def observe(self, listener: Callable[[Plan], None]) -> None:
         """Call `listener` with the new plan after every change."""
@@ -93,7 +106,13 @@ class LayoutBuilder:
         return self.widget._repr_mimebundle_(**kwargs)
 
     def _judge(self, layout: Layout) -> Plan:
-        return plan(self.model, self.hardware, layout, global_batch=self.global_batch)
+        return plan(
+            self.model,
+            self.hardware,
+            layout,
+            global_batch=self.global_batch,
+            profile=self.profile,
+        )
 
     def _works(self, axis: Axis, degree: int) -> bool:
         try:
@@ -127,14 +146,47 @@ class LayoutBuilder:
     # --- actions: each is a method, named in the table below
 
     def _act(self, action: Mapping[str, Any]) -> None:
-        self._error = ""
+        with self._lock:
+            self._error = ""
+            try:
+                _ACTIONS[action["k"]](self, action)
+            except WorkbenchError as error:
+                self._error = str(error)
+            except (LookupError, ValueError, TypeError) as error:
+                self._error = f"this cannot be done: {error}"
+            self._show()
+
+    def _suggest(self, action: Mapping[str, Any]) -> None:
+        """Search the best layouts in a thread: the cell's stays free for actions."""
+        del action
+        if self._searching is None:
+            self._searching = threading.Thread(
+                target=self._search, name="workbench-suggest", daemon=True
+            )
+            self._searching.start()
+
+    def _search(self) -> None:
+        from workbench.planner.search import search
+
+        found, error = None, ""
         try:
-            _ACTIONS[action["k"]](self, action)
-        except WorkbenchError as error:
-            self._error = str(error)
-        except (KeyError, ValueError, TypeError) as error:
-            self._error = f"this cannot be done: {error}"
-        self._show()
+            found = search(
+                self.model,
+                self.hardware,
+                global_batch=self.global_batch,
+                precision=self.layout.precision,
+                profile=self.profile,
+            )
+        except WorkbenchError as failed:
+            error = str(failed)
+        with self._lock:
+            self._found, self._error, self._searching = found, error, None
+            self._show()
+
+    def _take(self, action: Mapping[str, Any]) -> None:
+        """Load one of the suggestions."""
+        if self._found is not None:
+            self._move(self._found.best[int(action["index"])].layout)
 
     def _degree(self, action: Mapping[str, Any]) -> None:
         self._move(self._with_degree(Axis(action["axis"]), int(action["degree"])))
@@ -157,13 +209,13 @@ class LayoutBuilder:
         del action
         if self._done:
             self._undone.append(self.layout)
-            self._plan = self._judge(self._done.pop())
+            self._set(self._judge(self._done.pop()))
 
     def _redo(self, action: Mapping[str, Any]) -> None:
         del action
         if self._undone:
             self._done.append(self.layout)
-            self._plan = self._judge(self._undone.pop())
+            self._set(self._judge(self._undone.pop()))
 
     def _reset(self, action: Mapping[str, Any]) -> None:
         del action
@@ -179,7 +231,15 @@ class LayoutBuilder:
         judged = self._judge(layout)
         self._done.append(self.layout)
         self._undone.clear()
+        self._set(judged)
+
+    def _set(self, judged: Plan) -> None:
+        """Take a plan; let an axis of copies that has ranks to give be the one to fill."""
         self._plan = judged
+        if judged.layout.degree(self._fills) == 1:
+            copies = (Axis.FSDP, Axis.DP)
+            larger = [axis for axis in copies if judged.layout.degree(axis) > 1]
+            self._fills = larger[0] if larger else self._fills
 
     def _show(self) -> None:
         self.widget.picture = self._picture()
@@ -193,6 +253,8 @@ class LayoutBuilder:
             options={axis: self.options(axis) for axis in AXES},
             fills=self._fills,
             error=self._error,
+            found=self._found,
+            searching=self._searching is not None,
             can_undo=bool(self._done),
             can_redo=bool(self._undone),
         )
@@ -207,4 +269,6 @@ _ACTIONS: Mapping[str, Callable[[LayoutBuilder, Mapping[str, Any]], None]] = {
     "redo": LayoutBuilder._redo,
     "reset": LayoutBuilder._reset,
     "pin": LayoutBuilder._pin,
+    "suggest": LayoutBuilder._suggest,
+    "take": LayoutBuilder._take,
 }

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from workbench_widgets.payloads import (
     AxisRow,
     BuilderPicture,
     Choice,
+    FrontPoint,
     Line,
     Part,
     PhaseShare,
@@ -23,6 +24,9 @@ from workbench.layout.layout import Precision, Recompute, Schedule
 from workbench.model import ModelSpec
 from workbench.planner import MemoryPlan, Plan
 from workbench.units import bytes_text, count_text, seconds_text
+
+if TYPE_CHECKING:
+    from workbench.planner.search import SearchResult
 
 _MEANINGS = {
     Axis.PP: "layer stages",
@@ -51,6 +55,8 @@ def picture(
     options: Mapping[Axis, list[int]],
     fills: Axis,
     error: str,
+    found: "SearchResult | None",
+    searching: bool,
     can_undo: bool,
     can_redo: bool,
 ) -> BuilderPicture:
@@ -79,9 +85,43 @@ def picture(
         code=code(plan.layout),
         toml=plan.layout.to_toml(),
         error=error,
+        searching=searching,
+        found=[] if found is None else [_suggestion(best) for best in found.best],
+        foundText="" if found is None else _found_text(found),
+        front=[] if found is None else _front(found),
         canUndo=can_undo,
         canRedo=can_redo,
     )
+
+
+def _suggestion(plan: Plan) -> Line:
+    toml = plan.layout.to_toml().removeprefix("[layout]").strip()
+    settings = toml.replace("\n", ", ").replace('"', "")
+    peak = bytes_text(plan.peak.peak_bytes)
+    figures = f"{seconds_text(plan.step_time.total_s)}, {peak}, MFU {plan.mfu:.1%}"
+    return Line(label=str(plan.layout), text=figures, note=settings)
+
+
+def _found_text(found: "SearchResult") -> str:
+    """Say how many layouts were judged and why others were not."""
+    left_out = ", ".join(
+        f"{count_text(number)} ({reason})"
+        for reason, number in found.rejected.items()
+        if number
+    )
+    return f"{count_text(found.num_judged)} layouts judged; left out: {left_out}"
+
+
+def _front(found: "SearchResult") -> list[FrontPoint]:
+    return [
+        FrontPoint(
+            label=f"{point.layout}: {seconds_text(point.step_s)},"
+            f" {bytes_text(point.peak_bytes)}",
+            seconds=point.step_s,
+            bytes=point.peak_bytes,
+        )
+        for point in found.front
+    ]
 
 
 def divisors(number: int) -> list[int]:

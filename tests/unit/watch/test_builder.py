@@ -154,3 +154,41 @@ def test_what_does_not_fit_says_why():
     assert not picture["fits"]
     assert "GiB" in picture["reasons"][0]
     assert not any(kind["fits"] for kind in picture["kinds"])
+
+
+def test_suggestions_fit_and_a_click_loads_one():
+    builder = LayoutBuilder(model("gpt2"), hardware("a100"), global_batch=64)
+    act(builder, "choose", name="precision", value="bf16")
+
+    act(builder, "suggest")
+    if (searching := builder._searching) is not None:
+        searching.join(60)
+    picture = builder.widget.picture
+
+    assert not picture["searching"]
+    assert len(picture["found"]) > 1
+    assert "layouts judged" in picture["foundText"]
+    taken = act(builder, "take", index=0)
+    assert taken["fits"]
+    assert taken["error"] == ""
+    assert builder.layout.num_ranks == 8
+
+
+def test_a_search_that_finds_nothing_says_why():
+    builder = LayoutBuilder(
+        model("llama3-70b"), hardware("a100"), layout=Layout(fsdp=8)
+    )
+
+    act(builder, "suggest")
+    if (searching := builder._searching) is not None:
+        searching.join(60)
+
+    assert "none of" in builder.widget.picture["error"]
+
+
+def test_a_layout_without_fsdp_lets_dp_take_the_rest(builder):
+    builder.layout = Layout(dp=8, tp=2)
+
+    fills = [axis["name"] for axis in builder.widget.picture["axes"] if axis["fills"]]
+    assert fills == ["dp"]
+    assert len(builder.options(Axis.TP)) > 1

@@ -3,6 +3,7 @@
 import { element, keepChildren, setText } from "../shared/dom.js";
 import { makeCluster } from "./cluster.js";
 import { makeAxes, makeBar, makeChoices, makeTexts } from "./controls.js";
+import { makeSuggest } from "./suggest.js";
 
 /** @param {{model: any, el: HTMLElement}} context */
 function render({ model, el }) {
@@ -21,6 +22,7 @@ function render({ model, el }) {
 	const cluster = makeCluster(picture, () => inHand);
 	const side = makeSide();
 	const texts = makeTexts();
+	const suggest = makeSuggest(act);
 	const root = element(
 		"section",
 		{ class: "wb-root wb-builder", "aria-label": "Layout builder" },
@@ -32,12 +34,13 @@ function render({ model, el }) {
 			element("div", { class: "wb-panel wb-middle" }, element("h3", {}, "Memory of each rank"), cluster.node, side.stages),
 			element("div", { class: "wb-panel wb-right" }, ...side.nodes),
 		),
+		suggest.node,
 		texts.node,
 	);
 	const draw = () => {
 		const shown = picture();
 		if (!shown.axes.some((/** @type {any} */ axis) => axis.name === inHand)) inHand = innermost(shown);
-		for (const part of [head, bar, choices, side, texts]) part.update(shown);
+		for (const part of [head, bar, choices, side, texts, suggest]) part.update(shown);
 		axes.update(shown, inHand);
 		cluster.update();
 	};

@@ -25,6 +25,7 @@ class Builder(anywidget.AnyWidget):
         "builder/grid.js",
         "builder/cluster.js",
         "builder/controls.js",
+        "builder/suggest.js",
         "builder/widget.js",
     )
     _css = style("shared/base.css", "shared/parts.css", "builder/widget.css")
