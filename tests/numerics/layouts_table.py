@@ -169,6 +169,7 @@ def run_layout(
     *,
     family: str = "gpt",
     mutate: Callable[[], None] | None = None,
+    timeout_s: float = 55,
 ) -> list[Outcome]:
     """Train under a layout; outcomes by rank."""
     return run_ranks(
@@ -177,7 +178,7 @@ def run_layout(
         num_steps,
         mutate,
         num_ranks=layout.num_ranks,
-        timeout_s=55,
+        timeout_s=timeout_s,
     )
 
 

@@ -69,6 +69,27 @@ def test_llama_trains_like_one_rank(name: str, references: dict[str, Outcome]) -
 
 
 @pytest.mark.parametrize(
+    "layout",
+    [
+        Layout(dp=2, precision="bf16", recompute="full"),
+        Layout(fsdp=2, precision="bf16"),
+        Layout(tp=2, sp=True, precision="bf16"),
+        Layout(pp=2, num_microbatches=2, precision="bf16"),
+    ],
+    ids=lambda layout: "".join(layout.axes()),
+)
+def test_bfloat16_stays_near_float32(
+    layout: Layout, references: dict[str, Outcome]
+) -> None:
+    outcomes = run_layout(layout, NUM_STEPS)
+
+    # Eight bits of mantissa are 4e-3 of a logit; measured 1e-3 to 4e-3 nats.
+    assert largest_difference(outcomes, references["gpt"]) < 2e-2
+    for rank, outcome in enumerate(outcomes):
+        assert outcome.traffic == planned_traffic(planned(layout), rank)
+
+
+@pytest.mark.parametrize(
     ("name", "op"),
     [
         ("dp", "all_reduce"),

@@ -16,6 +16,7 @@ from torch.distributed.tensor import DTensor, Shard
 from torch.nn import functional
 
 from workbench.collectives.ranks import Ranks
+from workbench.errors import LayoutError
 from workbench.layout import Axis, Layout
 from workbench.strategies import context, movement, nets, tensor
 from workbench.strategies.contract import Settings
@@ -49,7 +50,12 @@ class Composed(WholeNet):
         self._buckets: list[Bucket] = []
 
     def prepare(self, module: nn.Module, layout: Layout, ranks: Ranks) -> nn.Module:
-        """Give the net its values, cut it, and make the optimizer."""
+        """Give the net its values, cut it, and make the optimizer.
+
+        Raises:
+            LayoutError: Messages between ranks whose order NCCL could not bear.
+        """
+        _check_messages(layout, ranks.device)
         self.layout = layout
         return super().prepare(module, layout, ranks)
 
@@ -386,6 +392,20 @@ class Composed(WholeNet):
 
     def _coordinate(self, axis: Axis) -> int:
         return self.layout.coordinates(self.ranks.rank).get(axis, 0)
+
+
+def _check_messages(layout: Layout, device: torch.device) -> None:
+    """Refuse what would wait forever on NCCL.
+
+    NCCL runs the messages between two ranks in the order of issue; pipelines and rings
+    send both ways at once, which gloo allows.
+    """
+    ring = layout.cp > 1 and layout.context == "ring"
+    if device.type == "cuda" and (layout.pp > 1 or ring):
+        raise LayoutError(
+            f"{'pp' if layout.pp > 1 else 'ring attention'} does not run on NCCL yet",
+            hint='on GPUs use dp, fsdp, tp, or cp with context="ulysses"',
+        )
 
 
 def stage_units(stages: Sequence[Stage]) -> Iterator[list[nn.Parameter]]:
