@@ -30,12 +30,15 @@ class MemoryPlan:
     """Predicted bytes of one rank, by category.
 
     `peak_bytes` is the highest point of a step and may be below the sum, since the
-    categories do not all peak at the same moment.
+    categories do not all peak at the same moment. `reserved_bytes` adds what the
+    allocator loses between its blocks, the device's context and communication buffers:
+    it decides whether the rank fits.
     """
 
     rank: int
     by_category: Mapping[Category, int]
     peak_bytes: int
+    reserved_bytes: int
     capacity_bytes: int
 
 

@@ -19,7 +19,7 @@ from workbench.planner.contract import (
 )
 from workbench.planner.derivation import WorstRank, derive
 from workbench.planner.judge import judge
-from workbench.planner.memory import Memory, memory
+from workbench.planner.memory import Memory, memory, reserved_bytes
 from workbench.planner.numbers import ModelNumbers, model_numbers
 from workbench.planner.profiles import profile as named_profile
 from workbench.planner.step_time import Seconds
@@ -103,11 +103,14 @@ def _memory_of_ranks(
                 layout, global_batch=global_batch, stage=key[0], shard=key[1]
             )
             judged[key] = memory(numbers, case)
-        ranks.append(_memory_plan(rank, judged[key], capacity))
+        reserved = reserved_bytes(numbers, judged[key].peak)
+        ranks.append(_memory_plan(rank, judged[key], reserved, capacity))
     return tuple(ranks)
 
 
-def _memory_plan(rank: int, judged: Memory, capacity: int) -> MemoryPlan:
+def _memory_plan(
+    rank: int, judged: Memory, reserved: float, capacity: int
+) -> MemoryPlan:
     categories: Mapping[Category, int] = {
         "weights": int(judged.weights),
         "gradients": int(judged.gradients),
@@ -120,6 +123,7 @@ def _memory_plan(rank: int, judged: Memory, capacity: int) -> MemoryPlan:
         rank=rank,
         by_category=categories,
         peak_bytes=int(judged.peak),
+        reserved_bytes=int(reserved),
         capacity_bytes=capacity,
     )
 
@@ -184,13 +188,14 @@ def least_sure(hardware: ClusterSpec) -> str:
 
 def _reasons(by_rank: tuple[MemoryPlan, ...]) -> tuple[str, ...]:
     """Say which ranks do not hold their part, and what takes most of it."""
-    over = [m for m in by_rank if m.peak_bytes > m.capacity_bytes]
+    over = [m for m in by_rank if m.reserved_bytes > m.capacity_bytes]
     if not over:
         return ()
     worst = max(over, key=lambda m: m.peak_bytes)
     most = max(worst.by_category, key=lambda name: worst.by_category[name])
     return (
-        f"rank {worst.rank} peaks at {bytes_text(worst.peak_bytes)} and has "
+        f"rank {worst.rank} peaks at {bytes_text(worst.peak_bytes)} of tensors, needs "
+        f"{bytes_text(worst.reserved_bytes)} with what lies beside them and has "
         f"{bytes_text(worst.capacity_bytes)}; {most} take "
         f"{bytes_text(worst.by_category[most])}; {len(over)} of {len(by_rank)} ranks "
         "are over",

@@ -234,6 +234,8 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
         ),
         "fsdp2": Profile(
             name="fsdp2",
+            fragmentation=0.03,
+            reserve_bytes=4 * GIB,
             states=_states(_FLOAT32, _FLOAT32_SHARDS),
             optimizer_bytes_per_tensor=4,
             gradients_persist=False,
@@ -243,6 +245,8 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
         ),
         "fsdp1": Profile(
             name="fsdp1",
+            fragmentation=0.03,
+            reserve_bytes=4 * GIB,
             states=_states(_FLOAT32, _FLOAT32_SHARDS),
             gradients_persist=False,
             work=replace(_EAGER_PARTS, head_passes=2, attention_share=_FLASH1_SHARE),
@@ -250,6 +254,8 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
         ),
         "maxtext": Profile(
             name="maxtext",
+            fragmentation=0.03,
+            reserve_bytes=4 * GIB,
             states=_states(_FLOAT32, _FLOAT32_SHARDS),
             gradients_persist=False,
             work=_FUSED,
@@ -327,6 +333,8 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
         ),
         "deepspeed": Profile(
             name="deepspeed",
+            fragmentation=0.03,
+            reserve_bytes=4 * GIB,
             states=_states(_FLOAT32, _DEEPSPEED),
             source="ZeRO paper, arXiv:1910.02054: 2 + 2 + 12 bytes per parameter",
         ),

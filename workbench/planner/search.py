@@ -13,6 +13,7 @@ from workbench.layout.layout import Precision
 from workbench.model import ModelSpec
 from workbench.planner.contract import Plan, TextTable
 from workbench.planner.judge import judge
+from workbench.planner.memory import reserved_bytes
 from workbench.planner.numbers import ModelNumbers, model_numbers
 from workbench.planner.predict import plan
 from workbench.planner.profiles import profile as named_profile
@@ -112,11 +113,13 @@ def search(
     numbers = model_numbers(model, named_profile(profile))
     peak, seconds = judge_all(numbers, found, hardware)
     capacity = hardware.groups[0].device.memory_bytes.value
-    fits = np.flatnonzero(peak <= capacity)
+    reserved = reserved_bytes(numbers, peak)
+    fits = np.flatnonzero(reserved <= capacity)
     if not len(fits):
         raise PlanError(
             f"none of {len(found):,} layouts of {model.name} on {ranks} ranks fits: the "
-            f"smallest needs {bytes_text(float(peak.min()))} of {bytes_text(capacity)}",
+            f"smallest needs {bytes_text(float(reserved.min()))} of "
+            f"{bytes_text(capacity)}",
             hint="use more ranks, or hardware with more memory",
         )
     goal = seconds if objective == "time" else peak
@@ -142,7 +145,7 @@ def search(
             for index in pareto(seconds, peak, fits)
         ),
         num_judged=len(found),
-        rejected={**found.left_out, TOO_BIG: int((peak > capacity).sum())},
+        rejected={**found.left_out, TOO_BIG: int((reserved > capacity).sum())},
     )
 
 
