@@ -72,9 +72,10 @@ class _Ring(torch.autograd.Function):
         group: dist.ProcessGroup,
         causal: bool,  # noqa: FBT001 autograd functions take positions
     ) -> torch.Tensor:
-        q_BGRtK = _grouped(q_BHtK, kv_2BGtK)
+        q_BGRtK = _grouped(q_BHtK, kv_2BGtK).to(_inner(q_BHtK))
         so_far = Attended.nothing(q_BGRtK)
-        for owner, (k, v) in _around(kv_2BGtK, cut, group):
+        for owner, kv in _around(kv_2BGtK, cut, group):
+            k, v = kv.to(q_BGRtK.dtype)
             for queries, keys, mask in _pairs(cut, group.rank(), owner, q_BHtK, causal):
                 part = Attended(
                     output=so_far.output[..., queries, :],
@@ -83,18 +84,23 @@ class _Ring(torch.autograd.Function):
                 part.see(
                     q_BGRtK[..., queries, :], k[..., keys, :], v[..., keys, :], mask
                 )
-        ctx.save_for_backward(q_BHtK, kv_2BGtK, so_far.output, so_far.log_sum)
+        output_BHtK = so_far.output.flatten(1, 2).to(q_BHtK.dtype)
+        ctx.save_for_backward(q_BHtK, kv_2BGtK, output_BHtK, so_far.log_sum)
         ctx.route = (cut, group, causal)
-        return so_far.output.flatten(1, 2)
+        return output_BHtK
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
-        q_BHtK, kv, output, log_sum = ctx.saved_tensors
+        q_BHtK, own_kv, output_BHtK, log_sum = ctx.saved_tensors
         cut, group, causal = ctx.route
-        q, slope = _grouped(q_BHtK, kv), _grouped(grads[0], kv)
+        q, slope, output = (
+            _grouped(x, own_kv).to(log_sum.dtype)
+            for x in (q_BHtK, grads[0], output_BHtK)
+        )
         q_slope = torch.zeros_like(q)
-        travelling = _TravellingSlopes(kv, cut, group)
-        for owner, (k, v) in _around(kv, cut, group):
+        travelling = _TravellingSlopes(own_kv, cut, group)
+        for owner, kv in _around(own_kv, cut, group):
+            k, v = kv.to(q.dtype)
             block = travelling.of(owner)
             for queries, keys, mask in _pairs(cut, group.rank(), owner, q_BHtK, causal):
                 whole = Attended(
@@ -112,7 +118,13 @@ class _Ring(torch.autograd.Function):
                 block[0][..., keys, :] += slopes.k
                 block[1][..., keys, :] += slopes.v
             travelling.send_on(owner)
-        return q_slope.flatten(1, 2), travelling.home(), None, None, None
+        q_slope_BHtK = q_slope.flatten(1, 2).to(q_BHtK.dtype)
+        return q_slope_BHtK, travelling.home(), None, None, None
+
+
+def _inner(x: torch.Tensor) -> torch.dtype:
+    """Return what sums over blocks are kept in: float32 at least, whatever travels."""
+    return torch.promote_types(x.dtype, torch.float32)
 
 
 def _grouped(x_BHtK: torch.Tensor, kv_2BGtK: torch.Tensor) -> torch.Tensor:
