@@ -7,6 +7,7 @@ from types import MappingProxyType
 from workbench.errors import ModelError
 from workbench.model.gpt import gpt
 from workbench.model.llama import llama
+from workbench.model.moe import mixture
 from workbench.model.shape import DecoderShape, head_width
 from workbench.model.spec import ModelSpec
 
@@ -26,6 +27,8 @@ class Preset:
     head_dim: int | None = None
     tied: bool = False
     rope_theta: float = 10_000.0
+    num_experts: int = 0
+    top_k: int = 0
     source: str
 
 
@@ -33,6 +36,7 @@ _GPT2 = "Radford et al. 2019, Table 2; tied output matrix as in the released cod
 _GPT3 = "Brown et al. 2020, arXiv:2005.14165 Table 2.1"
 _LLAMA1 = "Touvron et al. 2023, arXiv:2302.13971 Table 2"
 _LLAMA2 = "Touvron et al. 2023, arXiv:2307.09288; config.json of the release"
+_MIXTRAL = "Jiang et al. 2024, arXiv:2401.04088; config.json of the release"
 _LLAMA3 = "Grattafiori et al. 2024, arXiv:2407.21783 Table 3"
 
 
@@ -104,6 +108,31 @@ def _llama3(hidden: int, num_layers: int, num_heads: int, ffn: int) -> Preset:
     )
 
 
+def _mixture(
+    hidden: int,
+    num_layers: int,
+    num_heads: int,
+    ffn: int,
+    *,
+    vocab_size: int,
+    source: str,
+) -> Preset:
+    return Preset(
+        family="moe",
+        hidden=hidden,
+        num_layers=num_layers,
+        num_heads=num_heads,
+        num_kv_heads=8,
+        ffn=ffn,
+        vocab_size=vocab_size,
+        tokens_per_sample=4096,
+        rope_theta=1_000_000.0,
+        num_experts=8,
+        top_k=2,
+        source=source,
+    )
+
+
 #: Every named model. "gpt" and "llama" are small, untied starting points.
 PRESETS = MappingProxyType(
     {
@@ -127,6 +156,18 @@ PRESETS = MappingProxyType(
             tokens_per_sample=128,
             source="free shape: ffn is 8/3 x hidden up to a multiple of 64 unless given",
         ),
+        "moe": Preset(
+            family="moe",
+            hidden=128,
+            num_layers=4,
+            num_heads=4,
+            ffn=0,
+            vocab_size=256,
+            tokens_per_sample=128,
+            num_experts=4,
+            top_k=2,
+            source="free shape: an expert's ffn is 8/3 x hidden unless given",
+        ),
         "gpt2": _gpt2(768, 12, 12),
         "gpt2-medium": _gpt2(1024, 24, 16),
         "gpt2-large": _gpt2(1280, 36, 20),
@@ -147,6 +188,20 @@ PRESETS = MappingProxyType(
         "llama3-8b": _llama3(4096, 32, 32, 14336),
         "llama3-70b": _llama3(8192, 80, 64, 28672),
         "llama3.1-405b": _llama3(16384, 126, 128, 53248),
+        "mixtral-8x7b": _mixture(
+            4096, 32, 32, 14336, vocab_size=32000, source=_MIXTRAL
+        ),
+        "mixtral-8x22b": _mixture(
+            6144, 56, 48, 16384, vocab_size=32768, source=_MIXTRAL
+        ),
+        "grok-1": _mixture(
+            6144,
+            64,
+            48,
+            32768,
+            vocab_size=131072,
+            source="xai-org/grok-1, run.py of the release",
+        ),
     }
 )
 
@@ -161,7 +216,7 @@ def model(name: str, **overrides: int | float | bool) -> ModelSpec:
     Args:
         name: A key of `PRESETS`, e.g. "gpt", "llama3-8b".
         **overrides: hidden, num_layers, num_heads, num_kv_heads, head_dim, ffn,
-            vocab_size, tokens_per_sample, tied, rope_theta.
+            vocab_size, tokens_per_sample, tied, rope_theta, num_experts, top_k.
 
     Raises:
         ModelError: An unknown name or number, or shapes that do not divide.
@@ -189,7 +244,23 @@ def _build(name: str, preset: Preset, values: dict[str, object]) -> ModelSpec:
         return gpt(name, shape, source=source)
     theta = values["rope_theta"]
     assert isinstance(theta, int | float)
+    if preset.family == "moe":
+        return mixture(
+            name,
+            shape,
+            num_experts=_whole(values, "num_experts"),
+            top_k=_whole(values, "top_k"),
+            rope_theta=float(theta),
+            source=source,
+        )
     return llama(name, shape, rope_theta=float(theta), source=source)
+
+
+def _whole(values: dict[str, object], name: str) -> int:
+    value = values[name]
+    if not isinstance(value, int):
+        raise ModelError(f"{name} is {value!r}, it must be a whole number")
+    return value
 
 
 def _shape(family: str, values: dict[str, object]) -> DecoderShape:

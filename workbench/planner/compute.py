@@ -9,6 +9,7 @@ the host needs its time to issue every operation.
 from dataclasses import dataclass
 
 from workbench.hardware import DeviceSpec
+from workbench.model import Parameter
 from workbench.planner.activations import COMPUTE_BYTES
 from workbench.planner.case import Case, remembered
 from workbench.planner.numbers import BlockNumbers, ModelNumbers, local_rows
@@ -87,12 +88,29 @@ def _matrix_s(
     tokens = numbers.tokens * case.micro_batch / case.cp
     forward = backward = 0
     for parameter in block.matrices:
-        rows, columns = local_rows(parameter, case)
+        times, meets, rows, columns = _shape_here(parameter, numbers, case, tokens)
         product = _Product(device=device, precision=precision)
-        forward = forward + product.seconds(tokens, rows, columns)
-        backward = backward + product.seconds(tokens, columns, rows)
-        backward = backward + product.seconds(rows, columns, tokens)
+        forward = forward + times * product.seconds(meets, rows, columns)
+        backward = backward + times * product.seconds(meets, columns, rows)
+        backward = backward + times * product.seconds(rows, columns, meets)
     return forward, backward
+
+
+def _shape_here(
+    parameter: Parameter, numbers: ModelNumbers, case: Case, tokens: Num
+) -> tuple[Num, Num, Num, Num]:
+    """Return how many equal products a matrix makes: times, tokens, rows, columns.
+
+    Each expert of a rank meets its even share of the tokens of all ranks of ep.
+    """
+    rows, columns = local_rows(parameter, case)
+    if parameter.ep_dim is None:
+        return 1, tokens, rows, columns
+    experts = numbers.experts
+    meets = tokens * experts.chosen * case.ep / experts.total
+    inner = parameter.shape[1]
+    inner = ceil_div(inner, case.tp) if parameter.tp_dim == 1 else inner
+    return rows, meets, inner, columns / inner
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,9 +163,9 @@ def _cast_bytes(block: BlockNumbers, numbers: ModelNumbers, case: Case) -> Num:
     tokens = numbers.tokens * case.micro_batch / case.cp
     moved: Num = 0
     for parameter in block.matrices:
-        rows, columns = local_rows(parameter, case)
+        times, meets, rows, columns = _shape_here(parameter, numbers, case, tokens)
         # Read 16 bits; write 8 bits and 8 bits transposed.
-        moved = moved + 4 * (tokens * columns + rows * columns)
+        moved = moved + 4 * times * (meets * columns + rows * columns)
     return moved
 
 

@@ -58,6 +58,14 @@ class BlockNumbers:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Experts:
+    """Feed-forwards of a layer, and how many of them a token uses; 0 without experts."""
+
+    total: int
+    chosen: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelNumbers:
     """A model's blocks and what they share.
 
@@ -68,6 +76,7 @@ class ModelNumbers:
         hidden: Width of the residual stream, 0 where the model has none.
         head_dim: Width of a head, 0 without attention.
         query_width, kv_width: Of all heads together, 0 without attention.
+        experts: How many feed-forwards a layer has, and a token uses.
         widest: Elements per sample of the largest tensor that a layer keeps.
         profile: The framework.
     """
@@ -80,14 +89,20 @@ class ModelNumbers:
     query_width: int
     kv_width: int
     widest: int
+    experts: Experts
     profile: Profile
 
 
 def model_numbers(model: ModelSpec, profile: Profile) -> ModelNumbers:
     """Reduce a model to numbers, with a framework's share of each saved tensor."""
     blocks, layers = [], 0
+    experts = Experts(
+        total=_number(model, "num_experts"), chosen=_number(model, "top_k")
+    )
     for block in model.blocks:
-        blocks.append(_block_numbers(block, profile, layers, model.tokens_per_sample))
+        blocks.append(
+            _block_numbers(block, profile, layers, model.tokens_per_sample, experts)
+        )
         layers += block.repeat if block.indexed else 0
     return ModelNumbers(
         blocks=tuple(blocks),
@@ -98,6 +113,7 @@ def model_numbers(model: ModelSpec, profile: Profile) -> ModelNumbers:
         query_width=_width(model, "num_heads"),
         kv_width=_width(model, "num_kv_heads"),
         widest=_widest(model),
+        experts=experts,
         profile=profile,
     )
 
@@ -182,12 +198,12 @@ def _most(count: Num) -> int:
 
 
 def _block_numbers(
-    block: Block, profile: Profile, first_layer: int, tokens: int
+    block: Block, profile: Profile, first_layer: int, tokens: int, experts: Experts
 ) -> BlockNumbers:
     owned = tuple(p for p in block.parameters if p.tied_to is None)
     matrices = tuple(p for p in block.parameters if len(p.shape) > 1)
     matrices = matrices if block.kind != "embedding" else ()
-    multiplied = sum(p.num_elements for p in matrices)
+    multiplied = sum(_used_elements(p, experts) for p in matrices)
     matrix_flops = min(2 * tokens * multiplied, block.forward_flops)
     return BlockNumbers(
         name=block.name,
@@ -195,7 +211,7 @@ def _block_numbers(
         parameters=owned,
         tied=tuple(p for p in block.parameters if p.tied_to is not None),
         matrices=matrices,
-        middle=max((p.shape[0] for p in matrices), default=0),
+        middle=max((_middle(p, experts) for p in matrices), default=0),
         matrix_flops=matrix_flops,
         core_flops=block.forward_flops - matrix_flops,
         saved=_saved_numbers(block, profile),
@@ -223,6 +239,20 @@ def _saved_numbers(block: Block, profile: Profile) -> SavedNumbers:
         else:
             sums["by_sp" if saved.cut_by_sp else "whole"] += kept
     return SavedNumbers(**sums)
+
+
+def _middle(parameter: Parameter, experts: Experts) -> int:
+    """Return the width that a token's way through a matrix has."""
+    if parameter.ep_dim is None:
+        return parameter.shape[0]
+    return experts.chosen * parameter.shape[1]
+
+
+def _used_elements(parameter: Parameter, experts: Experts) -> int:
+    """Return the elements of a matrix that one token meets."""
+    if parameter.ep_dim is None:
+        return parameter.num_elements
+    return parameter.num_elements // experts.total * experts.chosen
 
 
 def local_rows(parameter: Parameter, case: Case) -> tuple[Num, Num]:

@@ -26,6 +26,7 @@ class Held:
         whole: Of its stage after tp and ep, before any data sharding.
         local: What the rank keeps of them under fsdp, real rows only.
         padded: The same with every shard padded to a full chunk.
+        experts: Of `local`, what belongs to experts.
         num_tensors: Parameter tensors on the stage.
         largest_block: Whole elements of one repeat of the largest repeated block.
         root: Whole elements outside repeated blocks.
@@ -34,6 +35,7 @@ class Held:
     whole: Num
     local: Num
     padded: Num
+    experts: Num
     num_tensors: Num
     largest_block: Num
     root: Num
@@ -45,12 +47,13 @@ def held(numbers: ModelNumbers, case: Case) -> Held:
 
 
 def _held(numbers: ModelNumbers, case: Case) -> Held:
-    whole = local = padded = tensors = block_max = root = 0
+    whole = local = padded = experts = tensors = block_max = root = 0
     for block in numbers.blocks:
         here = layers_here(block, numbers, case)
         one, one_local, one_padded = elements_of_block(block, case)
         whole, local = whole + here * one, local + here * one_local
         padded = padded + here * one_padded
+        experts = experts + here * expert_elements(block, case)
         tensors = tensors + here * len(block.parameters)
         if block.indexed:
             block_max = largest(block_max, where(here > 0, one, 0))
@@ -60,6 +63,7 @@ def _held(numbers: ModelNumbers, case: Case) -> Held:
         whole=whole,
         local=local,
         padded=padded,
+        experts=experts,
         num_tensors=tensors,
         largest_block=block_max,
         root=root,
@@ -88,6 +92,12 @@ def _elements_of_block(block: BlockNumbers, case: Case) -> tuple[Num, Num, Num]:
     return whole, local, padded
 
 
+def expert_elements(block: BlockNumbers, case: Case) -> Num:
+    """Return elements of one repeat's experts on this rank's shard."""
+    spread = tuple(p for p in block.parameters if p.ep_dim is not None)
+    return elements_of(spread, case)[1] if spread else 0
+
+
 def elements_of(parameters: tuple[Parameter, ...], case: Case) -> tuple[Num, Num, Num]:
     """Return elements of some tensors: whole, this rank's shard, and a padded shard."""
     whole = local = padded = 0
@@ -114,11 +124,14 @@ def states(numbers: ModelNumbers, case: Case) -> States:
     """Return bytes of weights, gradients and optimizer state.
 
     ZeRO divides optimizer state (1), gradients too (2) and weights too (3), each as one
-    flat run of elements, over dp and cp: all ranks that hold the same parameters.
+    flat run of elements, over all ranks that hold the same ones: dp, cp, and but for
+    experts ep.
     """
     per = numbers.profile.states[case.precision]
     have = held(numbers, case)
-    zero_local = ceil_div(have.local, case.dp * case.cp)
+    copies = case.dp * case.cp
+    zero_local = ceil_div(have.local - have.experts, copies * case.ep)
+    zero_local = zero_local + ceil_div(have.experts, copies)
     weights = where(case.zero >= 3, zero_local, have.local)
     gradients = where(case.zero >= 2, zero_local, have.local)
     optimizer = where(case.zero >= 1, zero_local, have.local)

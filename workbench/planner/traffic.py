@@ -21,7 +21,7 @@ from workbench.planner.numbers import (
     layers_here,
 )
 from workbench.planner.numeric import Num, ceil_div, never, where
-from workbench.planner.states import elements_of, elements_of_block
+from workbench.planner.states import elements_of, elements_of_block, expert_elements
 from workbench.units import DTYPE_BYTES
 
 
@@ -62,11 +62,34 @@ def messages(numbers: ModelNumbers, case: Case) -> Iterator[Message]:
     yield from slot_messages(numbers, case)
 
 
+def _expert_messages(numbers: ModelNumbers, case: Case) -> Iterator[Message]:
+    """Yield ep's exchanges: each chosen copy of a token goes out and comes back.
+
+    Twice forward and twice backward, with even loads.
+    """
+    if never(case.ep > 1) or not numbers.experts.total:
+        return
+    copies = numbers.tokens * case.micro_batch // case.cp * numbers.experts.chosen
+    again = where(case.recompute == FULL, 2, 0)
+    for block in numbers.blocks:
+        if not any(p.ep_dim is not None for p in block.parameters):
+            continue
+        here = layers_here(block, numbers, case) * case.num_microbatches
+        yield Message(
+            op="all_to_all",
+            axis="ep",
+            purpose="tokens",
+            count=where(case.ep > 1, here, 0) * (4 + again),
+            each=copies * numbers.hidden * COMPUTE_BYTES[case.precision],
+        )
+
+
 def slot_messages(numbers: ModelNumbers, case: Case) -> Iterator[Message]:
-    """Yield what every micro-batch waits for: tp, pp and cp."""
+    """Yield what every micro-batch waits for: tp, pp, cp and ep."""
     yield from _tensor_messages(numbers, case)
     yield from _pipeline_messages(numbers, case)
     yield from _context_messages(numbers, case)
+    yield from _expert_messages(numbers, case)
 
 
 def sent_by(message: Message, case: Case, backend: str) -> Num:
@@ -80,11 +103,12 @@ def sent_by(message: Message, case: Case, backend: str) -> Num:
 
 @dataclass(frozen=True, kw_only=True)
 class Unit:
-    """A communication unit: elements of one, and how many the stage has."""
+    """A communication unit: how many the stage has, elements of one, of its experts."""
 
     count: Num
     whole: Num
     padded: Num
+    experts: Num
     is_root: bool
 
 
@@ -99,12 +123,22 @@ def _units(numbers: ModelNumbers, case: Case) -> tuple[Unit, ...]:
         here = layers_here(block, numbers, case)
         whole, _, padded = elements_of_block(block, case)
         if block.indexed:
-            found.append(Unit(count=here, whole=whole, padded=padded, is_root=False))
+            found.append(
+                Unit(
+                    count=here,
+                    whole=whole,
+                    padded=padded,
+                    experts=expert_elements(block, case),
+                    is_root=False,
+                )
+            )
         else:
             root_whole = root_whole + here * whole
             root_padded = root_padded + here * padded
     some = where(root_whole > 0, 1, 0)
-    root = Unit(count=some, whole=root_whole, padded=root_padded, is_root=True)
+    root = Unit(
+        count=some, whole=root_whole, padded=root_padded, experts=0, is_root=True
+    )
     return (*found, root)
 
 
@@ -144,12 +178,15 @@ def _gradient_messages(numbers: ModelNumbers, case: Case) -> Iterator[Message]:
         if never(case.degree(axis) > 1):
             continue
         for unit in units(numbers, case):
+            # Ranks of ep hold different experts: only the rest is summed over them.
+            apart = unit.experts if axis == "ep" else 0
+            held = where(case.fsdp > 1, unit.padded - apart, unit.whole - apart)
             yield Message(
                 op="all_reduce",
                 axis=axis,
                 purpose="gradients",
                 count=where(case.degree(axis) > 1, unit.count, 0),
-                each=where(case.fsdp > 1, unit.padded, unit.whole) * per.reduce,
+                each=held * per.reduce,
                 hides="backward",
             )
 
@@ -277,7 +314,9 @@ def _row_cut_matrices(block: BlockNumbers) -> int:
     """Return how often a block's forward sums over tp; a vocabulary cut counts once."""
     if block.kind in {"embedding", "head"}:
         return 1 if any(p.tp_dim is not None for p in block.parameters) else 0
-    return sum(1 for p in block.parameters if p.tp_dim == 1 and len(p.shape) > 1)
+    return sum(
+        1 for p in block.parameters if len(p.shape) > 1 and p.tp_dim == len(p.shape) - 1
+    )
 
 
 def _pipeline_messages(numbers: ModelNumbers, case: Case) -> Iterator[Message]:
