@@ -259,7 +259,7 @@ def _links(preset: NodePreset) -> tuple[Link, ...]:
             scope="rack",
             start_up_s=Constant(value=7e-5, origin="published", source=_START_UP),
             bytes_per_s=Constant(
-                value=preset.rack_gb_per_s * GIGA, origin="nominal", source=_FABRIC
+                value=preset.rack_gb_per_s * GIGA, origin="published", source=_FABRIC
             ),
         ),
     )

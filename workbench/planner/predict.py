@@ -25,8 +25,10 @@ from workbench.planner.profiles import profile as named_profile
 from workbench.planner.step_time import Seconds
 from workbench.units import bytes_text
 
-#: 90 percent interval around a predicted step, by the least sure constant in it.
-INTERVALS = {"measured": (0.85, 1.2), "published": (0.75, 1.4), "nominal": (0.4, 2.5)}
+#: 90 percent interval around a predicted step, by the least sure constant in it. Of the
+#: published steps that were not fitted on, nine in ten lie within the second one
+#: (tests.bench.published); a machine that was only guessed at has the last.
+INTERVALS = {"measured": (0.85, 1.2), "published": (0.8, 1.25), "nominal": (0.4, 2.5)}
 
 
 def plan(

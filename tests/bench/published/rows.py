@@ -68,15 +68,11 @@ def question(row: Row) -> Question:
 
 # Models -----------------------------------------------------------------------------
 
-#: Name in the data, lower case -> preset; longest match wins.
-PRESET_NAMES = {
-    "llama 3.1 405b": "llama3.1-405b",
-    "llama3.1 405b": "llama3.1-405b",
-    "llama3-70b": "llama3-70b",
-    "llama3-8b": "llama3-8b",
-    "llama2-70b": "llama2-70b",
-    "llama2-13b": "llama2-13b",
-    "llama2-7b": "llama2-7b",
+#: Mixtures by a part of their name in the data.
+MIXTURES = {
+    "grok": "grok-1",
+    "mixtral-8x7b": "mixtral-8x7b",
+    "mixtral-8x22b": "mixtral-8x22b",
 }
 
 
@@ -84,12 +80,15 @@ def model_of(row: Row) -> ModelSpec:
     """Return the row's model: its own shape, or a GPT of its size."""
     name = row["model"].lower()
     tokens = number(row, "seq_len")
-    if any(
-        word in name for word in ("lora", "sft", "mixtral", "moe", "qwen", "nemotron-h")
-    ):
-        raise Refused("not dense pre-training")
+    if any(word in name for word in ("lora", "sft", "qwen", "nemotron-h", "g8t8")):
+        raise Refused("no preset, or no pre-training")
+    mixture = next((p for text, p in MIXTURES.items() if text in name), None)
+    if mixture:
+        preset = model(mixture)
+        layers = number(row, "layers", preset.number("num_layers"))
+        return model(mixture, num_layers=layers, tokens_per_sample=tokens)
     if row.get("ep") not in {"", "1", None}:
-        raise Refused("experts")
+        raise Refused("experts without a preset")
     if not row.get("hidden"):
         return sized_gpt(row, tokens)
     shape = {
@@ -150,6 +149,9 @@ def layout_of(row: Row) -> tuple[Layout, int]:
         raise Refused("the batch does not divide by dp x mbs")
     sharding = row.get("dp_sharding", "").lower()
     sharded = "zero3" in sharding or "fsdp" in sharding
+    ep = number(row, "ep", 1)
+    if data % ep:
+        raise Refused("ep does not divide dp")
     chunks = number(row, "vpp", unstated_chunks(row, pp))
     schedule = SCHEDULES.get(row.get("schedule", "").lower(), "1f1b")
     if row.get("schedule", "").lower() in {"zb-2p", "dualpipe"}:
@@ -158,8 +160,9 @@ def layout_of(row: Row) -> tuple[Layout, int]:
         pp=pp,
         cp=cp,
         tp=tp,
-        dp=1 if sharded else data,
-        fsdp=data if sharded else 1,
+        ep=ep,
+        dp=1 if sharded else data // ep,
+        fsdp=data // ep if sharded else 1,
         num_microbatches=batch // (data * micro),
         chunks=chunks if pp > 1 else 1,
         schedule="interleaved"
