@@ -12,7 +12,8 @@ SPEC = model("mixtral-8x7b", num_layers=2)
 CLUSTER = hardware("h100")
 
 
-def planned(layout: Layout) -> Plan:
+def planned(**degrees: int) -> Plan:
+    layout = Layout(**degrees, precision="bf16")
     batch = layout.num_data_ranks
     return plan(SPEC, CLUSTER, layout, global_batch=batch, profile="megatron-core")
 
@@ -34,7 +35,7 @@ def test_mixtral_has_its_published_parameters():
 
 
 def test_ranks_of_ep_spread_the_experts_alone():
-    one, four = planned(Layout(dp=4)), planned(Layout(ep=4))
+    one, four = planned(dp=4), planned(ep=4)
     dense = SPEC.num_parameters - expert_elements()
 
     assert one.memory[0].by_category["weights"] == 2 * SPEC.num_parameters
@@ -42,7 +43,7 @@ def test_ranks_of_ep_spread_the_experts_alone():
 
 
 def test_tokens_go_out_and_back_forward_and_backward():
-    made = planned(Layout(ep=4))
+    made = planned(ep=4)
     exchange = next(c for c in made.comm if c.op == "all_to_all")
 
     assert exchange.axis == "ep"
@@ -51,14 +52,14 @@ def test_tokens_go_out_and_back_forward_and_backward():
 
 
 def test_gradients_of_experts_are_not_summed_over_ep():
-    made = planned(Layout(ep=4))
+    made = planned(ep=4)
     summed = sum(c.payload_bytes for c in made.comm if c.purpose == "gradients")
 
     assert summed == 4 * (SPEC.num_parameters - expert_elements())
 
 
 def test_spreading_experts_leaves_the_compute_even():
-    one, four = planned(Layout(dp=4)), planned(Layout(ep=4))
+    one, four = planned(dp=4), planned(ep=4)
 
     # Larger products per expert are a little faster, the work is the same.
     assert four.step_time.compute_s == pytest.approx(one.step_time.compute_s, rel=0.1)
@@ -66,7 +67,7 @@ def test_spreading_experts_leaves_the_compute_even():
 
 def test_experts_that_do_not_divide_are_refused():
     with pytest.raises(LayoutError) as caught:
-        planned(Layout(ep=3))
+        planned(ep=3)
 
     assert caught.value.message == "num_experts 8 does not divide by ep 3"
     assert caught.value.hint == "try ep=2"
