@@ -79,6 +79,23 @@ def test_a_layout_is_built_by_mouse_and_by_keyboard(page, lab, notebooks):
         )
     )
     assert told == [4, "bf16", shown]
+
+
+def test_a_suggestion_is_taken_with_a_click(page, lab, notebooks):
+    if "WORKBENCH_SCREENSHOTS" in os.environ:
+        page.set_viewport_size({"width": 1640, "height": 1500})
+    open_notebook(page, lab, notebooks, [CELL.replace("num_nodes=8", "num_nodes=2")])
+    run_all(page)
+    wait_for_widget(page, ".wb-builder")
+    page.select_option("select[name=precision]", "bf16")
+
+    page.click("text=Suggest layouts")
+    page.click(".wb-found button >> nth=0", timeout=120_000)
+
+    page.wait_for_selector(".wb-builder .wb-badge[data-tone=good]")
+    figures = page.locator(".wb-found button span").first.text_content()
+    step = page.locator(".wb-builder .wb-tile .wb-value").first.text_content()
+    assert figures.startswith(f"{step}, ")
     if "WORKBENCH_SCREENSHOTS" in os.environ:
         page.locator(".wb-builder").screenshot(
             path=tools.ROOT / "widgets" / "screenshots" / "builder.png"

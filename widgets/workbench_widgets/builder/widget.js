@@ -39,20 +39,25 @@ function render({ model, el }) {
 	);
 	const draw = () => {
 		const shown = picture();
-		if (!shown.axes.some((/** @type {any} */ axis) => axis.name === inHand)) inHand = innermost(shown);
 		for (const part of [head, bar, choices, side, texts, suggest]) part.update(shown);
 		axes.update(shown, inHand);
 		cluster.update();
+	};
+	const onPicture = () => {
+		// An axis that cuts nothing any more colours nothing: take one that does.
+		const cuts = picture().axes.some((/** @type {any} */ axis) => axis.name === inHand && axis.degree > 1);
+		if (!cuts) inHand = innermost(picture());
+		draw();
 	};
 	// Keys pressed here are not Jupyter's shortcuts.
 	root.addEventListener("keydown", (event) => event.stopPropagation());
 	const themes = new MutationObserver(() => cluster.update());
 	themes.observe(document.body, { attributes: true });
-	model.on("change:picture", draw);
+	model.on("change:picture", onPicture);
 	el.append(root);
-	draw();
+	onPicture();
 	return () => {
-		model.off("change:picture", draw);
+		model.off("change:picture", onPicture);
 		themes.disconnect();
 		cluster.stop();
 		root.remove();
