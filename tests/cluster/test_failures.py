@@ -1,5 +1,6 @@
 """What goes wrong on ranks: the cell ends, the guilty are named, the rest lives on."""
 
+import os
 import threading
 import time
 
@@ -9,11 +10,18 @@ from workbench.errors import RankError
 
 pytestmark = pytest.mark.cluster
 
-#: The issue's limits. An idle machine is ten times faster; other work on it may cost one
-#: attempt its second, so the fastest of a few counts where a test can repeat itself.
+#: The issue's limits, for a machine whose cores are ours; see `within`.
 RAISE_WITHIN_S = 1.0
 LOSS_WITHIN_S = 2.0
-ATTEMPTS = 4
+
+
+def within(limit_s):
+    """Return a limit, stretched by how many processes wait for each core.
+
+    With other work on the machine every process gets its turn so much later; without,
+    as in the project's own checks, the factor is 1 and the limit is the issue's.
+    """
+    return limit_s * max(1.0, os.getloadavg()[0] / len(os.sched_getaffinity(0)))
 
 
 def works(session):
@@ -30,16 +38,6 @@ def failing(session, code, **options):
     with pytest.raises(RankError) as caught:
         session.run_cell(code, **options)
     return caught.value, time.monotonic() - began_s
-
-
-def fastest(attempt, limit_s):
-    """Return the seconds of the first attempt below the limit, else of the best."""
-    best_s = float("inf")
-    for _ in range(ATTEMPTS):
-        best_s = min(best_s, attempt())
-        if best_s < limit_s:
-            break
-    return best_s
 
 
 def hashes(session):
@@ -74,9 +72,9 @@ def test_one_rank_raises_while_the_other_waits_in_a_collective(session):
 def test_a_raising_rank_ends_the_cell_within_a_second(session):
     code = "if rank == 1: raise ValueError('bad')\ndist.all_reduce(torch.ones(3))"
 
-    took_s = fastest(lambda: failing(session, code)[1], RAISE_WITHIN_S)
+    _, took_s = failing(session, code)
 
-    assert took_s < RAISE_WITHIN_S
+    assert took_s < within(RAISE_WITHIN_S)
 
 
 def test_one_rank_raises_while_the_other_waits_for_a_message(session):
@@ -105,7 +103,35 @@ def test_a_collective_that_another_rank_never_calls_is_named(session):
         "RankError: rank 0 waited in all_reduce, which rank 1 never called"
     )
     assert "at line 1: if rank == 0: dist.all_reduce(torch.ones(3))" in str(error)
-    assert took_s < 4.0  # 0.5 s until it is told, 0.5 s of waiting, and the rest
+    assert took_s < within(
+        4.0
+    )  # 0.5 s until it is told, 0.5 s of waiting, and the rest
+    assert works(session)
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs"),
+    [
+        ("dist.all_reduce(torch.ones(3))", "dist.all_reduce(torch.ones(4))"),
+        ("dist.all_reduce(torch.ones(3))", "dist.broadcast(torch.ones(3), 0)"),
+        (
+            "dist.all_reduce(torch.ones(3))",
+            "dist.all_reduce(torch.ones(3, dtype=torch.float64))",
+        ),
+    ],
+    ids=["shape", "operation", "dtype"],
+)
+def test_mismatched_collectives_are_named_and_nobody_dies(session, mine, theirs):
+    before = [rank.pid for rank in session.status().ranks]
+
+    error, took_s = failing(session, f"if rank == 0:\n    {mine}\nelse:\n    {theirs}")
+
+    text = str(error)
+    assert "the ranks' collectives do not match" in text
+    assert f"line 2: {mine}" in text
+    assert f"line 4: {theirs}" in text
+    assert took_s < within(LOSS_WITHIN_S)
+    assert [rank.pid for rank in session.status().ranks] == before
     assert works(session)
 
 
@@ -128,7 +154,7 @@ def test_a_rank_is_lost_and_started_again(session, how, cause):
     assert error.ranks == (0,)
     assert f"process ended ({cause}" in str(error)
     assert "its names are gone" in str(error)
-    assert took_s < LOSS_WITHIN_S
+    assert took_s < within(LOSS_WITHIN_S)
     session.run_cell("import os, sys, time, torch, torch.distributed as dist")
     assert works(session)
     assert session.status().generation > generation
@@ -164,9 +190,9 @@ def stopped(session, code):
     ids=["python", "sleep", "collective", "message", "compute"],
 )
 def test_stop_reaches_every_rank_within_a_second(session, code):
-    took_s = fastest(lambda: stopped(session, f"kept = 1\n{code}"), 1.0)
+    took_s = stopped(session, f"kept = 1\n{code}")
 
-    assert took_s < 1.0
+    assert took_s < within(1.0)
     assert works(session)
     assert session.get("kept") == [1, 1]
 
@@ -175,7 +201,7 @@ def test_a_time_out_stops_the_cell_and_says_so(session):
     error, took_s = failing(session, "time.sleep(60)", timeout=0.5)
 
     assert "ran longer than its time-out of 0.5 s" in str(error)
-    assert took_s < 0.5 + RAISE_WITHIN_S
+    assert took_s < within(0.5 + RAISE_WITHIN_S)
 
 
 def test_a_swallowed_interrupt_is_followed_by_another(session):
@@ -186,7 +212,7 @@ def test_a_swallowed_interrupt_is_followed_by_another(session):
     )
 
     assert "was stopped" in str(error)
-    assert took_s < 4.0  # the second signal comes 2 s after the first
+    assert took_s < within(4.0)  # the second signal comes 2 s after the first
     assert works(session)
 
 

@@ -16,6 +16,7 @@ from workbench.collectives.accounting import Accounting
 from workbench.collectives.backends import GROUP_TIMEOUT, BackendName, make_group
 from workbench.collectives.call import Observer
 from workbench.collectives.cut import Connections, open_sockets
+from workbench.collectives.guard import Guard
 from workbench.collectives.in_flight import InFlight, Waiting
 from workbench.collectives.meshes import MeshKey, axis_groups, build_mesh, mesh_key
 from workbench.collectives.ranks import Ranks
@@ -45,6 +46,7 @@ class RankGroup:
         interface: str | None,
         record: Callable[[Event], None],
         observers: tuple[Observer, ...],
+        guard: Guard | None,
         join_timeout: timedelta,
     ) -> None:
         self.rank = rank
@@ -55,6 +57,7 @@ class RankGroup:
         self._join_timeout = join_timeout
         self.accounting = Accounting()
         self._interface = interface
+        self._guard = guard
         self._record = record
         self._in_flight = InFlight()
         self._observers: tuple[Observer, ...] = (
@@ -81,6 +84,7 @@ class RankGroup:
         interface: str | None,
         record: Callable[[Event], None],
         observers: tuple[Observer, ...] = (),
+        guard: Guard | None = None,
         join_timeout: timedelta = timedelta(seconds=60),
     ) -> Self:
         """Join the other ranks; blocks until all of them are here.
@@ -95,6 +99,7 @@ class RankGroup:
             interface: The network interface to bind to; None means loopback.
             record: Takes an event, never blocks.
             observers: More watchers of every call.
+            guard: Compares calls across ranks; None for no guard.
             join_timeout: How long to wait for the other ranks.
         """
         group = cls(
@@ -105,6 +110,7 @@ class RankGroup:
             interface=interface,
             record=record,
             observers=observers,
+            guard=guard,
             join_timeout=join_timeout,
         )
         group._join(generation)
@@ -166,6 +172,7 @@ class RankGroup:
                 backend=self.backend,
                 observers=self._observers,
                 phase=lambda: self._phase,
+                guard=self._guard,
             )
         self._groups.append(wrapped)
         return wrapped

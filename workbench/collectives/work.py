@@ -14,6 +14,18 @@ _SLICE = timedelta(milliseconds=50)
 _EXPIRED = "Operation timed out"
 
 
+def wait_in_slices(work: dist.Work) -> bool:
+    """Block until a gloo collective is done; signals are handled between slices."""
+    while True:
+        try:
+            return bool(work.wait(_SLICE))
+        except RuntimeError as error:
+            # A cut or lost peer reads otherwise; a late one reads like this. A call
+            # that ended just now tells how at the next wait.
+            if _EXPIRED not in str(error):
+                raise
+
+
 class ObservedWork(dist.Work):
     """Wraps the backend's Work of one call.
 
@@ -43,20 +55,12 @@ class ObservedWork(dist.Work):
         try:
             if timeout > timedelta(0):
                 return bool(self.inner.wait(timeout))
-            return self._wait_in_slices() if self._sliced else bool(self.inner.wait())
+            return (
+                wait_in_slices(self.inner) if self._sliced else bool(self.inner.wait())
+            )
         finally:
             self.call.waited_s += time.monotonic() - began_s
             self._settle()
-
-    def _wait_in_slices(self) -> bool:
-        while True:
-            try:
-                return bool(self.inner.wait(_SLICE))
-            except RuntimeError as error:
-                # A cut or lost peer reads otherwise; a late one reads like this. A call
-                # that ended just now tells how at the next wait.
-                if _EXPIRED not in str(error):
-                    raise
 
     def _settle(self) -> None:
         """Tell the group once that nobody waits for this call any more."""

@@ -15,6 +15,7 @@ from torch._C._distributed_c10d import FakeProcessGroup
 from torch.distributed.distributed_c10d import GroupName
 
 from workbench.collectives.call import Call, Observer
+from workbench.collectives.guard import Guard
 from workbench.collectives.methods import METHODS, Payload
 from workbench.collectives.work import ObservedWork
 from workbench.planner.backend import sent_bytes
@@ -58,6 +59,7 @@ class WrappedGroup(dist.ProcessGroup):
         backend: "gloo" or "nccl"; decides the factor of bytes sent and how to wait.
         observers: Told of each call, in this order.
         phase: Gives the current phase's name.
+        guard: Compares calls across ranks before they are issued; None for no guard.
     """
 
     def __init__(
@@ -67,12 +69,15 @@ class WrappedGroup(dist.ProcessGroup):
         backend: str,
         observers: Iterable[Observer],
         phase: Callable[[], str],
+        guard: Guard | None = None,
     ) -> None:
         # Torch's stubs know only the form with a store.
         super().__init__(inner.rank(), inner.size())  # type: ignore[call-arg]
         self.backend = backend
         self._observers = tuple(observers)
         self._phase = phase
+        self._guard = guard
+        self._coalescing = False
         self._name = ""
         self._desc = ""
         self._running: deque[ObservedWork] = deque()
@@ -125,6 +130,8 @@ class WrappedGroup(dist.ProcessGroup):
         for observer in self._observers:
             observer.issued(call)
         try:
+            if self._guard is not None and not self._coalescing:
+                self._guard.check(call, self.inner)
             inner = run()
         except BaseException:
             self._finish(call)
@@ -205,9 +212,11 @@ class WrappedGroup(dist.ProcessGroup):
     # Everything else goes to the real group ----------------------------------------
 
     def _start_coalescing(self, device: torch.device) -> None:
+        self._coalescing = True
         self.inner._start_coalescing(device)
 
     def _end_coalescing(self, device: torch.device) -> dist.Work:
+        self._coalescing = False
         return self.inner._end_coalescing(device)
 
     def _set_group_name(self, name: str) -> None:

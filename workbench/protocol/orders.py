@@ -145,12 +145,16 @@ class FormGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class Execute:
-    """Run a cell; fields as in `messages.RunCell`."""
+    """Run a cell; fields as in `messages.RunCell`.
+
+    `guarded`: every rank runs it, so their collectives can be compared.
+    """
 
     cell: str
     code: str
     number: int
     silent: bool = False
+    guarded: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

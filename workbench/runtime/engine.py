@@ -376,6 +376,7 @@ class Engine:
                 code=request.code,
                 number=request.number or self._num_cells,
                 silent=request.silent,
+                guarded=len(record.ranks) == self.num_ranks,
             ),
         )
 

@@ -31,9 +31,13 @@ class Gate:
         self._open = False
         self.running = ""
 
-    def shut(self) -> None:
-        """Let no more signals through: what follows is the shell's work on an error."""
+    def shut(self) -> bool:
+        """Let no more signals through: what follows is the shell's work on an error.
+
+        Returns whether the error is the cell's own, and not a stop from outside.
+        """
         self._open = False
+        return self.stopped is None
 
     def mark(self, name: str, status: CellStatus) -> bool:
         """Say how the end of `name` shall be called, if it still runs."""

@@ -10,6 +10,7 @@ from torch.distributed import distributed_c10d
 
 from workbench.collectives.call import Call
 from workbench.collectives.group import RankGroup
+from workbench.collectives.guard import Guard
 from workbench.collectives.ranks import Ranks
 from workbench.layout import Layout
 from workbench.protocol.messages import Waiting
@@ -51,10 +52,16 @@ class Issued:
 class Membership:
     """The group that this rank is in."""
 
-    def __init__(self, rank: int, record: Callable[[Event], None]) -> None:
+    def __init__(
+        self,
+        rank: int,
+        record: Callable[[Event], None],
+        find_line: Callable[[Any], str],
+    ) -> None:
         self.rank = rank
         self._record = record
         self._issued = Issued()
+        self.guard = Guard(find_line)
         self.group: RankGroup | None = None
 
     def form(self, order: FormGroup) -> RankGroup:
@@ -66,6 +73,8 @@ class Membership:
         Raises:
             RuntimeError: The other ranks did not come, or the sum is wrong.
         """
+        # A fresh rank compares nothing yet, so nobody may while they form.
+        self.guard.watch(on=False)
         group = self.group
         if group is not None and group.world_size == order.world_size:
             group.rejoin(generation=order.generation)
@@ -91,6 +100,7 @@ class Membership:
             interface=order.interface or None,
             record=self._record,
             observers=(self._issued,),
+            guard=self.guard,
         )
         return self.group
 

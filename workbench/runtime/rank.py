@@ -30,7 +30,7 @@ from workbench.runtime.channel import Channel
 from workbench.runtime.gate import Gate
 from workbench.runtime.membership import MESSAGES, Membership
 from workbench.runtime.names import Names
-from workbench.runtime.shell import Shown, make_shell, warm
+from workbench.runtime.shell import Shown, cell_line_of, make_shell, warm
 from workbench.runtime.tap import Tap
 from workbench.runtime.tensors import value_parts
 from workbench.sensors.sampler import MemorySampler
@@ -100,7 +100,7 @@ class RankProcess:
         self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._gate = Gate()
         self._tap = Tap(self.rank, channel)
-        self._members = Membership(self.rank, self._tap.record)
+        self._members = Membership(self.rank, self._tap.record, cell_line_of)
         self._shell = make_shell(self._show, self._gate.shut)
         self._names = Names(self._shell.user_ns, self._members, self._device)
         self._sampler = MemorySampler(self._sample)
@@ -209,6 +209,7 @@ class RankProcess:
     def _execute(self, job: Execute) -> None:
         began_s = time.monotonic()
         self._cell, self._stuck_in = job.cell, ()
+        self._members.guard.watch(on=job.guarded)
         self._gate.enter(job.cell)
         try:
             went_well = self._shell.run(job.code, job.number)

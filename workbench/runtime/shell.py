@@ -87,7 +87,7 @@ class RankShell(InteractiveShell):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.show: Show = _show_nothing
-        self.before_traceback: Callable[[], None] = _nothing
+        self.traceback_wanted: Callable[[], bool] = _always
         self.forget()
 
     def forget(self) -> None:
@@ -118,9 +118,19 @@ class RankShell(InteractiveShell):
         """Do nothing: figures are shown inline."""
 
     def showtraceback(self, *args: Any, **kwargs: Any) -> None:
-        """Format the current exception; a late signal shall not cut that short."""
-        self.before_traceback()
-        super().showtraceback(*args, **kwargs)
+        """Format the current exception, unless the cell was stopped from outside.
+
+        A stopped rank's frames are no news, and those inside torch take seconds to
+        format; the cell's line is kept.
+        """
+        if self.traceback_wanted():
+            super().showtraceback(*args, **kwargs)
+            return
+        error = sys.exc_info()[1]
+        if error is not None:
+            self.last_error = ErrorReport(
+                name=type(error).__name__, message=str(error), source=cell_line(error)
+            )
 
     def _showtraceback(
         self, etype: type, evalue: BaseException, stb: list[str]
@@ -134,12 +144,12 @@ class RankShell(InteractiveShell):
         )
 
 
-def make_shell(show: Show, before_traceback: Callable[[], None]) -> RankShell:
+def make_shell(show: Show, traceback_wanted: Callable[[], bool]) -> RankShell:
     """Return this process's shell; `get_ipython()` finds it.
 
     Args:
         show: Takes what cells display.
-        before_traceback: Called when a cell has raised, before the error is formatted.
+        traceback_wanted: Asked when a cell has raised, before the error is formatted.
     """
     config = Config()
     config.HistoryManager.enabled = False
@@ -149,7 +159,7 @@ def make_shell(show: Show, before_traceback: Callable[[], None]) -> RankShell:
     config.Completer.use_jedi = False
     shell: RankShell = RankShell.instance(config=config)
     shell.show = show
-    shell.before_traceback = before_traceback
+    shell.traceback_wanted = traceback_wanted
     return shell
 
 
@@ -168,10 +178,20 @@ def cell_line(error: BaseException) -> str:
     traceback = error.__traceback__
     while traceback is not None:
         name = traceback.tb_frame.f_code.co_filename
-        if "ipykernel_" in name or name.startswith("<ipython-input-"):
+        if name.startswith("<ipython-input-"):
             found = _line_text(name, traceback.tb_lineno)
         traceback = traceback.tb_next
     return found
+
+
+def cell_line_of(frame: Any) -> str:
+    """Return the cell's line that a frame was called from, or ""."""
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if name.startswith("<ipython-input-"):
+            return _line_text(name, frame.f_lineno)
+        frame = frame.f_back
+    return ""
 
 
 def _line_text(filename: str, number: int) -> str:
@@ -191,8 +211,9 @@ def plain_text(text: str) -> str:
     return _ANSI.sub("", text)
 
 
-def _nothing() -> None:
-    """Do nothing."""
+def _always() -> bool:
+    """Say yes."""
+    return True
 
 
 def _show_nothing(shown: Shown) -> None:
