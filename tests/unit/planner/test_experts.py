@@ -58,11 +58,12 @@ def test_gradients_of_experts_are_not_summed_over_ep():
     assert summed == 4 * (SPEC.num_parameters - expert_elements())
 
 
-def test_spreading_experts_leaves_the_compute_even():
+def test_fewer_and_larger_products_per_rank_are_faster():
     one, four = planned(dp=4), planned(ep=4)
 
-    # Larger products per expert are a little faster, the work is the same.
-    assert four.step_time.compute_s == pytest.approx(one.step_time.compute_s, rel=0.1)
+    # The same FLOPs; four times the tokens per expert fill the last wave of tiles.
+    assert 0.8 * one.step_time.compute_s < four.step_time.compute_s
+    assert four.step_time.compute_s < one.step_time.compute_s
 
 
 def test_experts_that_do_not_divide_are_refused():
