@@ -167,13 +167,20 @@ _FUSED_SOFTMAX = replace(_FUSED, score_bytes=23.5, operations=69, kept_score_byt
 _FUSED_SAVED: Mapping[str, float] = MappingProxyType(
     {"norm1.normalised": 0, "norm2.normalised": 0, "normalised": 0, "mlp.silu": 0}
 )
-#: Fused norms beside an eager gate.
+#: Copies of queries and keys that eager rotary positions keep, in Aleph Alpha's code;
+#: this and its reserve, logits and norms are fitted on the calibration tenth of its rows.
 _EAGER_SAVED: Mapping[str, float] = MappingProxyType(
-    {"norm1.normalised": 0, "norm2.normalised": 0, "normalised": 0}
+    {
+        "norm1.normalised": 0,
+        "norm2.normalised": 0,
+        "normalised": 0,
+        "attn.q": 2,
+        "attn.k": 2,
+    }
 )
-#: Eager norms keep float32 copies: input, normalised and product, twice the bytes.
+#: Eager norms keep copies in float32: two tensors of twice the bytes.
 _PLAIN_SAVED: Mapping[str, float] = MappingProxyType(
-    {"norm1.normalised": 6, "norm2.normalised": 6, "normalised": 6}
+    {**_EAGER_SAVED, "norm1.normalised": 4, "norm2.normalised": 4, "normalised": 4}
 )
 #: Rate of flash attention 1 over flash attention 2.
 _FLASH1_SHARE = 0.56
@@ -183,7 +190,7 @@ _PLAIN_NORMS = 86
 _EAGER_PARTS = replace(
     _FUSED, hidden_passes=68, head_passes=14, middle_passes=5, operations=40
 )
-_EAGER_SOFTMAX = replace(_EAGER_PARTS, score_bytes=23.5, kept_score_bytes=2)
+_EAGER_SOFTMAX = replace(_EAGER_PARTS, score_bytes=23.5, kept_score_bytes=4)
 
 
 #: Profiles that chunk products to send and multiply at once.
@@ -209,9 +216,9 @@ def _megatron(
         # Aleph Alpha's loss gathers the logits of all tp ranks and keeps eager copies.
         logits_cut=not aleph_alpha,
         # Megatron's own loss works in place: 16-bit logits beside one float32 copy.
-        head_gradient_copies=3 if aleph_alpha else 0.5,
-        fragmentation=0.03,
-        reserve_bytes=4 * GIB,
+        head_gradient_copies=4 if aleph_alpha else 0.5,
+        fragmentation=0 if aleph_alpha else 0.03,
+        reserve_bytes=(12 if aleph_alpha else 4) * GIB,
         tensor_exposed=0.04 if name in _CORE else 1.0,
         context_exposed=0.17 if name in _CORE else 1.0,
         source=source,
