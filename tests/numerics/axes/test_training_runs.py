@@ -62,14 +62,14 @@ def texts(step: int) -> torch.Tensor:
 
 
 def train_experts(
-    place: Place | None, degree: int
+    place: Place | None, layout: Layout
 ) -> tuple[list[float], dict[str, Any]]:
     """Losses and final whole weights; one process without a place."""
     net = expert_net()
-    group, part = None, 0
+    groups: dict[str, Any] = {}
     if place is not None:
-        mesh = place.group.ranks(Layout(ep=degree)).mesh
-        group, part = mesh.get_group(), mesh.get_local_rank()
+        mesh = place.group.ranks(layout).mesh
+        groups = {axis: mesh.get_group(axis) for axis in layout.axes()}
         for layer in net.layers:
             assert isinstance(layer, MixtureOfExperts)
             spread(layer, mesh)
@@ -82,9 +82,9 @@ def train_experts(
     ]
     history = []
     # Uneven shares of the samples: 5 and 3 on two ranks.
-    shares = {1: (8,), 2: (5, 3), 4: (3, 2, 2, 1)}[degree]
+    shares = {1: (8,), 2: (5, 3), 4: (3, 2, 2, 1)}[layout.num_ranks]
     for step in range(STEPS):
-        text = texts(step).split(list(shares))[part]
+        text = texts(step).split(list(shares))[place.rank if place else 0]
         logits = net(text[:, :-1]).flatten(0, 1)
         summed = functional.cross_entropy(
             logits, text[:, 1:].flatten(), reduction="sum"
@@ -94,10 +94,13 @@ def train_experts(
             optimizer.zero_grad()
         loss.backward()
         value = loss.detach()
-        if group is not None:
+        for group in groups.values():
             torch.distributed.all_reduce(value, group=group)
             for parameter in shared:
                 torch.distributed.all_reduce(parameter.grad, group=group)
+        for parameter in cut if "dp" in groups else []:
+            assert isinstance(parameter.grad, DTensor)
+            torch.distributed.all_reduce(parameter.grad.to_local(), group=groups["dp"])
         for optimizer in optimizers:
             optimizer.step()
         history.append(value.item())
@@ -108,11 +111,13 @@ def train_experts(
     return history, {name: value.numpy() for name, value in weights.items()}
 
 
-@pytest.mark.parametrize("degree", [2, 4])
-def test_experts_train_as_one_process(degree: int) -> None:
-    expected, weights = train_experts(None, 1)
+@pytest.mark.parametrize(
+    "layout", [Layout(ep=2), Layout(ep=4), Layout(dp=2, ep=2)], ids=str
+)
+def test_experts_train_as_one_process(layout: Layout) -> None:
+    expected, weights = train_experts(None, Layout())
 
-    for history, found in run_ranks(train_experts, degree, num_ranks=degree):
+    for history, found in run_ranks(train_experts, layout, num_ranks=layout.num_ranks):
         # float32, thirty steps of Adam: the bound of the issue's table.
         assert history == pytest.approx(expected, abs=1e-5)
         for name, value in weights.items():

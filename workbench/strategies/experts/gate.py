@@ -4,6 +4,7 @@ N tokens, E experts, k choices of a token.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -75,7 +76,7 @@ def _places(experts_Nk: torch.Tensor, num_experts: int) -> torch.Tensor:
 
 
 def balance_share(
-    routing: Routing, *, group: dist.ProcessGroup | None = None
+    routing: Routing, *, groups: Sequence[dist.ProcessGroup] = ()
 ) -> torch.Tensor:
     """Return this rank's share of the load-balance loss of the ranks' whole batch.
 
@@ -86,12 +87,12 @@ def balance_share(
 
     Args:
         routing: Of this rank's tokens.
-        group: The ranks over whose tokens the loss is taken; None for these alone.
+        groups: Along each axis whose ranks' tokens the loss is taken over.
     """
     num_tokens, num_experts = routing.probabilities.shape
     counts = torch.bincount(routing.experts.reshape(-1), minlength=num_experts)
     totals = torch.cat((counts, counts.new_tensor([num_tokens])))
-    if group is not None:
+    for group in groups:
         dist.all_reduce(totals, group=group)
     everyone = totals[-1]
     means_E = routing.probabilities.sum(0) / everyone

@@ -17,6 +17,8 @@ from torch.distributed.tensor import Shard
 from torch.nn import functional
 
 from workbench.errors import LayoutError
+from workbench.layout import Axis
+from workbench.layout.layout import DATA_AXES
 from workbench.strategies.experts.gate import Routing, balance_share, route
 from workbench.strategies.movement import exchange_counts, exchange_rows
 from workbench.strategies.pieces import distributed, local, piece_sizes
@@ -92,7 +94,15 @@ class MixtureOfExperts(nn.Module):
     @property
     def group(self) -> dist.ProcessGroup | None:
         """The ranks that the experts are spread over; None before `spread`."""
-        return None if self._mesh is None else self._mesh.get_group()
+        return None if self._mesh is None else self._mesh.get_group(str(Axis.EP))
+
+    @property
+    def _data_groups(self) -> list[dist.ProcessGroup]:
+        """The ranks with other samples, along each axis."""
+        if self._mesh is None:
+            return []
+        names = self._mesh.mesh_dim_names or ()
+        return [self._mesh.get_group(axis) for axis in DATA_AXES if axis in names]
 
     def forward(self, x_BTD: torch.Tensor) -> torch.Tensor:
         """[B, T, D] -> [B, T, D]."""
@@ -104,7 +114,7 @@ class MixtureOfExperts(nn.Module):
         )
         y_ND = self._through_experts(x_ND, routing)
         if self.balance_weight:
-            share = balance_share(routing, group=self.group)
+            share = balance_share(routing, groups=self._data_groups)
             self.balance = share.item()
             y_ND = _Joined.apply(y_ND, share * self.balance_weight)
         return y_ND.view_as(x_BTD)
@@ -165,23 +175,32 @@ class _Joined(torch.autograd.Function):
 
 
 def spread(moe: MixtureOfExperts, mesh: DeviceMesh) -> None:
-    """Let each rank of the axis keep its share of the experts; sends nothing.
+    """Let each rank of the mesh's axis "ep" keep its share of the experts.
 
-    All ranks must hold the same whole values. Experts need not divide by the ranks.
+    Sends nothing: all ranks must hold the same whole values. Experts need not divide by
+    the ranks. The load-balance loss is taken over all ranks with other samples. Gradients
+    of experts are to be summed over `dp` alone, all others over `dp` and `ep`.
 
     Args:
         moe: The layer, in place.
-        mesh: The axis' own mesh, of one dim.
+        mesh: Of the layout.
 
     Raises:
-        LayoutError: Fewer experts than ranks.
+        LayoutError: No axis "ep", or fewer experts than its ranks.
     """
-    num_experts = moe.router.out_features
-    if num_experts < mesh.size():
+    names = mesh.mesh_dim_names or ()
+    if Axis.EP not in names:
         raise LayoutError(
-            f"{num_experts} experts cannot be spread over ep {mesh.size()} ranks",
+            f"experts are spread over ep, the mesh has {', '.join(names)}",
+            hint="a layout with ep=2 or more",
+        )
+    along = mesh[str(Axis.EP)]
+    num_experts = moe.router.out_features
+    if num_experts < along.size():
+        raise LayoutError(
+            f"{num_experts} experts cannot be spread over ep {along.size()} ranks",
             hint=f"ep={num_experts} or fewer",
         )
     for name, parameter in list(moe.experts.named_parameters()):
-        setattr(moe.experts, name, distributed(parameter, mesh, Shard(0)))
+        setattr(moe.experts, name, distributed(parameter, along, Shard(0)))
     moe._mesh = mesh
