@@ -1,5 +1,8 @@
+import subprocess
+import sys
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -139,3 +142,35 @@ def test_a_viewer_of_a_run_cannot_stop_it(session, run):
         monitor.widget._on_message(None, {"k": "stop"}, [])
     finally:
         monitor.close()
+
+
+def test_a_run_whose_recorder_died_is_said_to_be_lost(session, run):
+    silent_s = time.time() - 60
+    dead = replace(
+        session.store.run(run),
+        id="dead",
+        recorder="gone",
+        started_s=silent_s,
+        heartbeat_s=silent_s,
+    )
+    session.store.add_run(dead)
+
+    monitor = LiveMonitor("dead")
+    try:
+        await_true(lambda: not monitor._follower._thread.is_alive())
+        assert "lost: its recorder went silent" in str(monitor)
+    finally:
+        monitor.close()
+
+
+def test_a_viewer_loads_neither_torch_nor_dask():
+    code = (
+        "import sys, workbench.notebook.dashboard;"
+        "print(*(m for m in ('torch', 'dask', 'distributed') if m in sys.modules))"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.strip() == ""
