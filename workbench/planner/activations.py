@@ -76,7 +76,11 @@ def kept_bytes(numbers: ModelNumbers, block: BlockNumbers, case: Case) -> Num:
     saved = saved_bytes(numbers, block, case)
     if not block.indexed:
         return saved
-    return where(case.recompute == FULL, input_bytes(block, case), saved)
+    # What selective recompute runs again is not kept, in the same share.
+    share, alone = numbers.profile.selective_share, input_bytes(block, case)
+    some = saved * (1 - share) + alone * share
+    kept = where(case.recompute == SELECTIVE, some, saved)
+    return where(case.recompute == FULL, alone, kept)
 
 
 def stage_bytes(numbers: ModelNumbers, case: Case, flight: Num) -> Num:

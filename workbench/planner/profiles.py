@@ -167,6 +167,10 @@ _FUSED_SOFTMAX = replace(_FUSED, score_bytes=23.5, operations=69, kept_score_byt
 _FUSED_SAVED: Mapping[str, float] = MappingProxyType(
     {"norm1.normalised": 0, "norm2.normalised": 0, "normalised": 0, "mlp.silu": 0}
 )
+#: A loss fused with the output matrix keeps no log-probabilities either.
+_FUSED_LOSS: Mapping[str, float] = MappingProxyType(
+    {**_FUSED_SAVED, "log_probabilities": 0}
+)
 #: Copies of queries and keys that eager rotary positions keep, in Aleph Alpha's code;
 #: this and its reserve, logits and norms are fitted on the calibration tenth of its rows.
 _EAGER_SAVED: Mapping[str, float] = MappingProxyType(
@@ -337,6 +341,15 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
             overlaps=False,
             saved=_PLAIN_SAVED,
             aleph_alpha=True,
+        ),
+        "deepspeed-liger": Profile(
+            name="deepspeed-liger",
+            states=_states(_FLOAT32, _DEEPSPEED),
+            work=_FUSED,
+            saved_share=_FUSED_LOSS,
+            fragmentation=0.03,
+            reserve_bytes=4 * GIB,
+            source="DeepSpeed with Liger kernels: the loss never holds its logits",
         ),
         "deepspeed": Profile(
             name="deepspeed",

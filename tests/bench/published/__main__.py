@@ -88,9 +88,15 @@ def _step_time(asked: list[tuple[Row, Answer]]) -> dict[str, Any] | None:
 def _memory(asked: list[tuple[Row, Answer]]) -> dict[str, Any] | None:
     known = [(r, j) for r, j in asked if r["mem_gb"]]
     pairs = [
-        Pair(row=r, measured=_bytes(r), predicted=j.reserved_bytes) for r, j in known
+        Pair(row=r, measured=_bytes(r), predicted=_asked_for(r, j)) for r, j in known
     ]
     return summary(pairs, []) if pairs else None
+
+
+def _asked_for(row: Row, answer: Answer) -> float:
+    """Return the bytes that a row's column means: of tensors, or of the pool."""
+    reserved = "reserved" in row.get("mem_kind", "")
+    return answer.pool_bytes if reserved else answer.peak_bytes
 
 
 def _bytes(row: Row) -> float:

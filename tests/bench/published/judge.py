@@ -22,14 +22,14 @@ class Answer:
         step_s: Seconds of a step.
         ideal_s: Model FLOPs at the peak rate: what a constant efficiency scales.
         peak_bytes: Highest tensor bytes of the worst rank.
-        reserved_bytes: The same with context, buffers and fragmentation.
+        pool_bytes: The same with what the allocator loses between its blocks.
         fits: Whether that is within the device.
     """
 
     step_s: float
     ideal_s: float
     peak_bytes: float
-    reserved_bytes: float
+    pool_bytes: float
     fits: bool
 
 
@@ -54,7 +54,7 @@ def judged(question: Question) -> Answer:
         step_s=float(judgement.seconds.total),
         ideal_s=flops / device.peak(PEAK_DTYPE[layout.precision]),
         peak_bytes=float(judgement.peak),
-        reserved_bytes=reserved,
+        pool_bytes=float(judgement.peak) * (1 + numbers.profile.fragmentation),
         fits=reserved <= device.memory_bytes.value,
     )
 

@@ -175,6 +175,7 @@ def layout_of(row: Row) -> tuple[Layout, int]:
         precision=precision_of(row),
         recompute=recompute_of(row),
         context="all_gather",
+        offload=("optimizer",) if "optimizer" in row.get("offload", "") else (),
     )
     return layout, batch
 
@@ -264,6 +265,8 @@ def profile_of(row: Row) -> str:
         return "megatron"
     if "JAX" in framework:
         return "maxtext"
+    if "Liger" in framework:
+        return "deepspeed-liger"
     if "Composer" in framework or "FSDP1" in framework:
         return "fsdp1"
     if "FSDP" in framework or "torchtitan" in framework:
