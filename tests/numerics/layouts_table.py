@@ -28,6 +28,8 @@ ALONE = {
     "dp": Layout(dp=2),
     "dp, micro-batches": Layout(dp=2, num_microbatches=2),
     "dp, recompute": Layout(dp=2, recompute="full"),
+    "dp, zero 1": Layout(dp=2, zero=1, num_microbatches=2),
+    "dp, zero 2": Layout(dp=2, zero=2),
     "fsdp": Layout(fsdp=2),
     "fsdp, micro-batches": Layout(fsdp=2, num_microbatches=2),
     "fsdp, recompute": Layout(fsdp=2, recompute="full"),

@@ -21,6 +21,7 @@ FIRST = Layout(pp=2, tp=2, num_microbatches=2)
 OTHERS = {
     "fsdp=4": Layout(fsdp=4),
     "dp=2": Layout(dp=2),
+    "dp=2, zero=2": Layout(dp=2, zero=2),
     "one rank": Layout(),
     "fsdp=2, tp=2": Layout(fsdp=2, tp=2),
     "tp=2, sequence": Layout(tp=2, sp=True),
@@ -55,6 +56,14 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, tuple[float, 
     folder = tmp_path_factory.mktemp("checkpoints")
     losses = run_ranks(begin, planned(FIRST), folder, num_ranks=4)[0]
     return folder, losses
+
+
+def test_a_zero_checkpoint_goes_on_where_it_was(tmp_path: Path) -> None:
+    made = planned(Layout(dp=2, zero=1))
+
+    expected = run_ranks(begin, made, tmp_path)[0]
+
+    assert run_ranks(go_on, made, tmp_path)[0] == pytest.approx(expected, abs=TOLERANCE)
 
 
 @pytest.mark.parametrize("name", OTHERS)

@@ -13,6 +13,7 @@ from workbench.strategies.reference import Reference
 from workbench.strategies.sharded_data_parallel import ShardedDataParallel
 from workbench.strategies.streamed import StreamedNet
 from workbench.strategies.whole import WholeNet
+from workbench.strategies.zero import ZeroDataParallel
 
 _RUNNABLE = (Axis.PP, Axis.DP, Axis.FSDP, Axis.CP, Axis.TP)
 
@@ -34,6 +35,8 @@ def build(layout: Layout, settings: Settings) -> Strategy:
 
 def _on_device(layout: Layout, settings: Settings) -> WholeNet:
     """Return the strategy for the axes alone."""
+    if layout.zero:
+        return ZeroDataParallel(settings)
     accumulates = layout.fsdp > 1 and layout.num_microbatches > 1
     if layout.precision != "fp32" or layout.recompute != "none" or accumulates:
         return Composed(settings)
@@ -60,7 +63,8 @@ def check(layout: Layout) -> None:
     for name, value, known in (
         ("precision", layout.precision, ("fp32", "bf16")),
         ("recompute", layout.recompute, ("none", "full")),
-        ("zero", layout.zero, (0,)),
+        ("zero", layout.zero, (0, 1, 2)),
+        ("ends_as_layers", layout.ends_as_layers, (False,)),
     ):
         if value not in known:
             raise LayoutError(
@@ -75,6 +79,7 @@ def check(layout: Layout) -> None:
             chunks=layout.chunks,
         )
     _check_order(layout)
+    _check_zero(layout)
     if "weights" in layout.offload:
         _check_weights_away(layout)
 
@@ -90,6 +95,17 @@ def _check_order(layout: Layout) -> None:
         raise LayoutError(
             "dp inside fsdp can be planned but not run",
             hint="name dp before fsdp in the layout's order",
+        )
+
+
+def _check_zero(layout: Layout) -> None:
+    """ZeRO 1 and 2 run over dp alone."""
+    others = layout.precision != "fp32" or layout.recompute != "none" or layout.offload
+    if layout.zero and (layout.axes() != (Axis.DP,) or others):
+        raise LayoutError(
+            f"zero={layout.zero} runs with dp alone in fp32, without recompute or "
+            "offload, yet",
+            hint="use fsdp, which cuts optimizer state and gradients too",
         )
 
 

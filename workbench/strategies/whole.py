@@ -180,10 +180,10 @@ class WholeNet(Strategy):
         """Return the bytes of this rank's tensors by kind, from the tensors."""
         parameters = list(self.net.parameters())
         return StateBytes(
-            weights=_bytes(parameters),
+            weights=bytes_of(parameters),
             # A gradient has the shape of its weight, and is there once per step.
-            gradients=_bytes(p for p in parameters if p.requires_grad),
-            optimizer=_bytes(
+            gradients=bytes_of(p for p in parameters if p.requires_grad),
+            optimizer=bytes_of(
                 value
                 for state in self.optimizer.state.values()
                 for value in state.values()
@@ -195,7 +195,7 @@ class WholeNet(Strategy):
         """Return the bytes of weights, optimizer state and the gradients still there."""
         states = self.state_bytes()
         gradients = (p.grad for p in self.net.parameters() if p.grad is not None)
-        return states.weights + states.optimizer + _bytes(gradients)
+        return states.weights + states.optimizer + bytes_of(gradients)
 
     def gather_state(self) -> dict[str, Any]:
         """Return model and optimizer state in a form that DCP saves sharded.
@@ -207,7 +207,7 @@ class WholeNet(Strategy):
         state: dict[str, Any] = {
             "model": {n: p.detach() for n, p in parameters.items()}
         }
-        for key in _MOMENTS:
+        for key in MOMENTS:
             state[key] = {
                 n: self.optimizer.state[p][key] for n, p in parameters.items()
             }
@@ -223,17 +223,18 @@ class WholeNet(Strategy):
 
     def _make_optimizer_state(self) -> None:
         """Give every parameter the moments that AdamW would make at its first step."""
-        for parameter in self.net.parameters():
-            if not self.optimizer.state[parameter]:
-                self.optimizer.state[parameter] = {
-                    "step": torch.zeros((), device=self.ranks.device),
-                    "exp_avg": torch.zeros_like(parameter, requires_grad=False),
-                    "exp_avg_sq": torch.zeros_like(parameter, requires_grad=False),
-                }
+        for group in self.optimizer.param_groups:
+            for parameter in group["params"]:
+                if not self.optimizer.state[parameter]:
+                    self.optimizer.state[parameter] = {
+                        "step": torch.zeros((), device=self.ranks.device),
+                        "exp_avg": torch.zeros_like(parameter, requires_grad=False),
+                        "exp_avg_sq": torch.zeros_like(parameter, requires_grad=False),
+                    }
 
 
 #: AdamW's state of one parameter.
-_MOMENTS = ("step", "exp_avg", "exp_avg_sq")
+MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
 
 class Clock:
@@ -254,7 +255,8 @@ class Clock:
         self._last_s = now_s
 
 
-def _bytes(tensors: Iterable[torch.Tensor]) -> int:
+def bytes_of(tensors: Iterable[torch.Tensor]) -> int:
+    """Return the bytes that this rank holds of some tensors."""
     return sum(local(t).numel() * t.element_size() for t in tensors)
 
 
@@ -269,9 +271,20 @@ def sum_of_squares(tensors: list[torch.Tensor]) -> torch.Tensor:
 def adamw(net: nn.Module, settings: Settings) -> torch.optim.AdamW:
     """Return the optimizer of all strategies: matrices decay, vectors do not."""
     parameters = list(net.parameters())
+    return adamw_of(
+        [p for p in parameters if p.ndim >= 2],
+        [p for p in parameters if p.ndim < 2],
+        settings,
+    )
+
+
+def adamw_of(
+    decayed: list[nn.Parameter], others: list[nn.Parameter], settings: Settings
+) -> torch.optim.AdamW:
+    """Return AdamW over tensors that decay and tensors that do not."""
     groups: list[dict[str, Any]] = [
-        {"params": [p for p in parameters if p.ndim >= 2]},
-        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+        {"params": decayed},
+        {"params": others, "weight_decay": 0.0},
     ]
     return torch.optim.AdamW(
         groups,
