@@ -77,6 +77,7 @@ def check_model(layout: Layout, model: ModelSpec) -> None:
         _divides(numbers, "num_kv_heads", "cp", layout.cp)
     layers = sum(block.repeat for block in model.blocks if block.indexed)
     stages = layout.pp * layout.chunks
+    layers += 2 * layout.ends_as_layers
     if layout.pp > 1 and stages > layers:
         raise LayoutError(
             f"pp {layout.pp} x chunks {layout.chunks} = {stages} stages, the model has "

@@ -49,6 +49,8 @@ class Layout:
         num_microbatches: Parts that one step's batch of a data rank is cut into.
         schedule: Pipeline schedule; without effect where pp is 1.
         chunks: Stages of one pipeline rank ("interleaved" needs 2 or more).
+        ends_as_layers: Whether what stands before and after the layers counts as one
+            layer each when pipeline stages are dealt.
         zero: ZeRO stage over dp: 1 cuts optimizer state, 2 also gradients, 3 also
             weights (fsdp is FSDP2's form of 3).
         sp: Sequence parallelism beside tp.
@@ -74,6 +76,7 @@ class Layout:
     num_microbatches: int = 1
     schedule: Schedule = "1f1b"
     chunks: int = 1
+    ends_as_layers: bool = False
     zero: int = 0
     sp: bool = False
     context: ContextKind = "ring"

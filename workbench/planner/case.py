@@ -26,6 +26,7 @@ class Case:
         pp, dp, fsdp, cp, ep, tp: Degrees.
         num_microbatches, chunks, zero: As in `Layout`.
         sp: 1 with sequence parallelism, else 0.
+        ends_as_layers: 1 where the model's ends count as layers, else 0.
         schedule, recompute, context: Codes, see `SCHEDULES` and its neighbours.
         precision: Of compute; one for all cases.
         offload_optimizer, offload_activations, offload_weights: 1 where in host memory.
@@ -48,6 +49,7 @@ class Case:
     chunks: Num
     zero: Num
     sp: Num
+    ends_as_layers: Num
     schedule: Num
     recompute: Num
     context: Num
@@ -119,6 +121,7 @@ def case_of(
         chunks=layout.chunks,
         zero=layout.zero,
         sp=int(layout.sp),
+        ends_as_layers=int(layout.ends_as_layers),
         schedule=SCHEDULES.index(layout.schedule),
         recompute=RECOMPUTES.index(layout.recompute),
         context=CONTEXTS.index(layout.context),

@@ -156,8 +156,8 @@ def _layers_here(block: BlockNumbers, numbers: ModelNumbers, case: Case) -> Num:
     here: Num = 0
     for chunk in range(_most(case.chunks)):
         stage = _stage_of_chunk(case, chunk)
-        begin = _first_layer(numbers, stages, stage)
-        end = _first_layer(numbers, stages, stage + 1)
+        begin = _first_layer(numbers, case, stages, stage)
+        end = _first_layer(numbers, case, stages, stage + 1)
         low = largest(begin, block.first_layer)
         high = smallest(end, block.first_layer + block.repeat)
         here = here + where(chunk < case.chunks, largest(high - low, 0), 0)
@@ -188,9 +188,11 @@ def _stage_of_chunk(case: Case, chunk: int) -> Num:
     return where(is_v_shaped(case), 2 * case.pp - 1 - case.stage, looped)
 
 
-def _first_layer(numbers: ModelNumbers, stages: Num, stage: Num) -> Num:
-    layers = numbers.num_layers
-    return stage * (layers // stages) + smallest(stage, layers % stages)
+def _first_layer(numbers: ModelNumbers, case: Case, stages: Num, stage: Num) -> Num:
+    ends = case.ends_as_layers
+    slots = numbers.num_layers + 2 * ends
+    slot = stage * (slots // stages) + smallest(stage, slots % stages)
+    return smallest(largest(slot - ends, 0), numbers.num_layers)
 
 
 def _most(count: Num) -> int:

@@ -64,6 +64,7 @@ class Space:
         rest = {
             "ep": zero + 1,
             "context": zero,
+            "ends_as_layers": zero,
             "offload_optimizer": zero,
             "offload_activations": zero,
             "offload_weights": zero,

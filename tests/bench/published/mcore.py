@@ -92,6 +92,7 @@ def _asked(row: Row, options: dict[str, Any]) -> tuple[ModelSpec, Layout, int]:
         schedule="interleaved" if chunks > 1 else "1f1b",
         precision="fp16" if "fp16" in row["precision"] else "bf16",
         recompute="full" if row["recompute"].startswith("full") else "none",
+        ends_as_layers="account-for-loss-in-pipeline-split" in options,
         context="all_gather",
     )
     return _model(row, options, tp), layout, batch

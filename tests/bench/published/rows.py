@@ -175,6 +175,7 @@ def layout_of(row: Row) -> tuple[Layout, int]:
         precision=precision_of(row),
         recompute=recompute_of(row),
         context="all_gather",
+        ends_as_layers="hold one layer fewer" in row.get("notes", ""),
         offload=("optimizer",) if "optimizer" in row.get("offload", "") else (),
     )
     return layout, batch

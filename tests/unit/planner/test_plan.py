@@ -213,3 +213,18 @@ def test_full_recompute_keeps_less_and_computes_more():
     )
     # Every layer's forward once more, of three; the output matrix is not replayed.
     assert 1.25 < replayed.hfu / replayed.mfu < 4 / 3
+
+
+def test_ends_that_count_as_layers_leave_the_end_stages_fewer():
+    spec = model("gpt", num_layers=6)
+    even = planned(Layout(pp=4, num_microbatches=4, ends_as_layers=True), spec)
+    weights = [entry.by_category["weights"] for entry in even.memory]
+    layer = 4 * sum(
+        p.num_elements
+        for name, p in spec.named_parameters()
+        if name.startswith("layers.0.")
+    )
+    before = 4 * (256 + 128) * 128
+    after = 4 * (256 * 128 + 2 * 128)
+
+    assert weights == [layer + before, 2 * layer, 2 * layer, layer + after]
