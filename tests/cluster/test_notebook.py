@@ -25,6 +25,13 @@ CELLS = {
         "%%distributed --ranks 0\nfrom IPython.display import HTML, display\n"
         "display(HTML('<b>bold</b>'))"
     ),
+    "where": "%%distributed --where dp=last\nrank",
+    "out": "%%distributed --out kept\nrank + 5",
+    "kept": "kept.values",
+    "local": "%%distributed --local\nhere = 6 * 7",
+    "here": "here",
+    "detach": "%%distributed --detach --out handle\nimport time; time.sleep(0.5); rank",
+    "detached": "handle.done, (await handle).values, handle.done",
     "typo": "%%distributed --rank 1 --nonsense\n1",
     "raise": "%%distributed\nif rank == 1: raise ValueError('bad')\nimport time",
     "awake": (
@@ -97,6 +104,23 @@ def test_figures_and_html_are_shown_under_their_rank(outputs):
 
     assert label["text"] == "rank 0:\n"
     assert shown["data"]["text/html"] == "<b>bold</b>"
+
+
+def test_ranks_can_be_chosen_by_axis(outputs):
+    assert text(outputs["where"]) == "rank 1: 1"
+
+
+def test_a_result_can_be_kept_under_a_name(outputs):
+    assert (text(outputs["out"]), text(outputs["kept"])) == ("", "[5, 6]")
+
+
+def test_a_cell_can_run_here_too(outputs):
+    assert text(outputs["here"]) == "42"
+
+
+def test_a_detached_cell_gives_a_handle_at_once(outputs):
+    assert "<CellHandle: running>" in text(outputs["detach"])
+    assert text(outputs["detached"]) == "(False, [0, 1], True)"
 
 
 def test_a_wrong_flag_is_one_line(outputs):

@@ -9,7 +9,7 @@ from IPython.core.magic_arguments import MagicArgumentParser
 from workbench.protocol.spans import parse_spans
 
 #: Flags of a cell, for completion.
-CELL_FLAGS = ("--ranks", "--timeout")
+CELL_FLAGS = ("--ranks", "--where", "--timeout", "--detach", "--out", "--local")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,11 +18,19 @@ class CellArguments:
 
     Args:
         ranks: Where to run; None for everywhere.
+        where: Where to run, by the layout's axes; "" for no condition.
         timeout: Seconds; None for no limit.
+        detach: Return a handle at once.
+        out: Name that takes the result (or handle) in the notebook; "" for none.
+        local: Run it in the notebook's own process too, after the ranks.
     """
 
     ranks: tuple[int, ...] | None
+    where: str
     timeout: float | None
+    detach: bool
+    out: str
+    local: bool
 
 
 def parse_cell(line: str) -> CellArguments:
@@ -33,15 +41,20 @@ def parse_cell(line: str) -> CellArguments:
         SessionError: Ranks that cannot be read.
     """
     parser = MagicArgumentParser(prog="%%distributed", add_help=False)
-    parser.add_argument("--ranks", help='where to run, e.g. "0,2-3"')
+    places = parser.add_mutually_exclusive_group()
+    places.add_argument("--ranks", help='where to run, e.g. "0,2-3"')
+    places.add_argument("--where", default="", help='by axis, e.g. "tp=0,pp=last"')
     parser.add_argument(
         "--timeout", type=float, help="stop the cell after so many seconds"
     )
-    found = parser.parse_args(shlex.split(line))
-    return CellArguments(
-        ranks=None if found.ranks is None else parse_spans(found.ranks),
-        timeout=found.timeout,
+    parser.add_argument("--detach", action="store_true", help="return a handle at once")
+    parser.add_argument("--out", default="", help="name that takes the result here")
+    parser.add_argument(
+        "--local", action="store_true", help="run it here too, afterwards"
     )
+    found = parser.parse_args(shlex.split(line))
+    ranks = None if found.ranks is None else parse_spans(found.ranks)
+    return CellArguments(**{**vars(found), "ranks": ranks})
 
 
 def parse_command(line: str) -> argparse.Namespace:

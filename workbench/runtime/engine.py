@@ -79,6 +79,7 @@ class Engine:
         self._asked: dict[tuple[int, int], asyncio.Future[orders.RankAnswer]] = {}
         self._last_request = 0
         self._num_cells = 0
+        self.layout_toml = group.layouts[0]
         self._ticker: asyncio.TimerHandle | None = None
         self.cells = Cells(log)
 
@@ -165,6 +166,7 @@ class Engine:
         for answer in await self.ask(everywhere, "follow_run", arguments):
             if answer.error:
                 raise SessionError(f"rank {answer.rank}: {answer.message}")
+        self.layout_toml = layout_toml or self.layout_toml
         layouts = self._group.layouts
         if layout_toml and layout_toml not in layouts:
             layouts = (*layouts, layout_toml)

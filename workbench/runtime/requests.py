@@ -62,6 +62,7 @@ class Requests:
             "cell": current.request.cell if current is not None else "",
             "code": current.request.code if current is not None else "",
             "run": self._run,
+            "layout": self._engine.layout_toml,
         }, ()
 
     async def _put(self, question: Ask) -> Found:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import html
+import io
 import secrets
 import subprocess
 import time
@@ -12,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from workbench.errors import SessionError
+from workbench.layout import Layout
 from workbench.protocol.messages import (
     Close,
     Follow,
@@ -22,6 +24,7 @@ from workbench.protocol.messages import (
 )
 from workbench.protocol.spans import label
 from workbench.session.connection import Connection
+from workbench.session.handle import CellHandle
 from workbench.session.registry import OPEN_SESSIONS
 from workbench.session.result import CellResult
 from workbench.session.status import Feed, SessionStatus
@@ -98,6 +101,11 @@ class Session:
         """Whether the session has ended."""
         return self._connection.closed is not None
 
+    @property
+    def layout(self) -> Layout:
+        """The layout of the current or last run; before any, `dp` over all ranks."""
+        return Layout.from_toml(self._connection.ask("status").result["layout"])
+
     def status(self) -> SessionStatus:
         """Return what each rank is doing now."""
         found = self._connection.ask("status").result
@@ -171,6 +179,27 @@ class Session:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(under_way.wait(), STOP_TIMEOUT_S)
         return under_way.result()
+
+    def start_cell(
+        self, code: str, *, ranks: Which = None, timeout: float | None = None
+    ) -> CellHandle:
+        """Run code on ranks and return at once, with a handle on what it does.
+
+        Cells that are sent meanwhile wait for it.
+
+        >>> handle = session.start_cell("trainer.fit(num_steps=300)")  # doctest: +SKIP
+        """
+        output = io.StringIO()
+        chosen = _chosen(ranks)
+        everywhere = tuple(range(self.num_ranks))
+        view = TextView(everywhere if chosen is None else chosen, output, output)
+        under_way = self._send_cell(code, ranks, timeout, view, 0)
+
+        def cancel() -> None:
+            order = Interrupt(cell=under_way.cell, reason="cancelled by its handle")
+            self._connection.send(order)
+
+        return CellHandle(under_way, output, cancel)
 
     def _send_cell(
         self,
