@@ -80,6 +80,7 @@ def _asked(row: Row, options: dict[str, Any]) -> tuple[ModelSpec, Layout, int]:
     layers_per_chunk = options.get("num-layers-per-virtual-pipeline-stage")
     layers = number(row, "layers")
     chunks = layers // pp // int(layers_per_chunk) if layers_per_chunk and pp > 1 else 1
+    chunks = int(options.get("num-virtual-stages-per-pipeline-rank", chunks))
     layout = Layout(
         tp=tp,
         pp=pp,
