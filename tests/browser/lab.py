@@ -2,6 +2,16 @@
 
 import nbformat
 
+#: Runs code in the notebook's kernel and returns what it printed.
+ASK = """async (code) => {
+  const kernel = jupyterapp.shell.currentWidget.sessionContext.session.kernel;
+  const future = kernel.requestExecute({ code });
+  let text = "";
+  future.onIOPub = (message) => { text += message.content.text ?? ""; };
+  await future.done;
+  return text;
+}"""
+
 
 def open_notebook(page, lab, folder, cells, name="test.ipynb"):
     """Write a notebook, open it, wait until its kernel answers; return its path."""

@@ -4,7 +4,7 @@ import json
 import os
 
 from tests.browser import tools
-from tests.browser.lab import open_notebook, run_all, wait_for_widget
+from tests.browser.lab import ASK, open_notebook, run_all, wait_for_widget
 
 CELL = (
     "import json\n"
@@ -12,16 +12,6 @@ CELL = (
     "builder = wb.LayoutBuilder(wb.model('llama3-8b'), wb.hardware('h100', num_nodes=8))\n"
     "builder"
 )
-
-#: Runs code in the notebook's kernel and returns what it printed.
-ASK = """async (code) => {
-  const kernel = jupyterapp.shell.currentWidget.sessionContext.session.kernel;
-  const future = kernel.requestExecute({ code });
-  let text = "";
-  future.onIOPub = (message) => { text += message.content.text ?? ""; };
-  await future.done;
-  return text;
-}"""
 
 #: Milliseconds from a click to the next frame that shows its answer, in the browser.
 STEP_MS = """async () => {

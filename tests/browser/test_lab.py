@@ -3,7 +3,7 @@
 import nbformat
 
 from tests.browser import tools
-from tests.browser.lab import open_notebook, run_all, wait_for_widget
+from tests.browser.lab import ASK, open_notebook, run_all, wait_for_widget
 
 BLOCKING = [
     "import time\n"
@@ -48,3 +48,22 @@ def test_where_widgets_are_not_shown_the_run_is_told_in_words(page, lab, noteboo
 
     outputs = nbformat.read(path, 4).cells[0].outputs
     assert any("run 'lab'" in output.data["text/plain"] for output in outputs)
+
+
+FOLLOWING = (
+    "import threading\n"
+    "print(sum(t.name == 'workbench-follow' for t in threading.enumerate()))"
+)
+
+
+def test_running_the_cell_again_leaves_one_monitor(page, lab, notebooks):
+    open_notebook(page, lab, notebooks, [BLOCKING[0]])
+    run_all(page)
+    wait_for_widget(page, ".wb-monitor")
+
+    run_all(page)
+    page.wait_for_function("window.ran === true", timeout=120_000)
+    wait_for_widget(page, ".wb-monitor")
+
+    assert int(page.evaluate(ASK, FOLLOWING)) == 1
+    assert page.locator(".wb-monitor").count() == 1

@@ -3,7 +3,8 @@
 import threading
 import time
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
+from weakref import WeakValueDictionary
 
 from workbench_widgets import Monitor
 from workbench_widgets.payloads import MonitorUpdate
@@ -23,8 +24,21 @@ class CanStop(Protocol):
         """Stop the running cell."""
 
 
+def current_cell() -> str:
+    """Return the id of the notebook's cell that runs now; "" outside a notebook."""
+    from IPython import get_ipython
+
+    kernel = getattr(get_ipython(), "kernel", None)
+    if kernel is None:
+        return ""
+    metadata = kernel.get_parent().get("metadata", {})
+    return str(metadata.get("cellId", ""))
+
+
 class LiveMonitor:
     """Shows a run while it goes on, and as it was when it is over.
+
+    Running a cell again closes the monitor that the same cell showed before.
 
     Args:
         target: A session, a run's id, or None for the newest run.
@@ -33,6 +47,8 @@ class LiveMonitor:
     Raises:
         StoreError: If there is no such run.
     """
+
+    _by_cell: ClassVar[WeakValueDictionary[str, "LiveMonitor"]] = WeakValueDictionary()
 
     def __init__(
         self, target: HasFeed | str | None = None, *, store: Path | None = None
@@ -44,6 +60,7 @@ class LiveMonitor:
         stop = target.interrupt if isinstance(target, CanStop) else None
         self.widget = Monitor(self._snapshot, self._text, stop)
         self._follower.start(self._changed)
+        self._replace_in_cell(current_cell())
 
     @property
     def run(self) -> str:
@@ -63,6 +80,14 @@ class LiveMonitor:
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         return self.widget._repr_mimebundle_(**kwargs)
+
+    def _replace_in_cell(self, cell: str) -> None:
+        if not cell:
+            return
+        before = self._by_cell.get(cell)
+        self._by_cell[cell] = self
+        if before is not None:
+            before.close()
 
     def _text(self) -> str:
         with self._follower.lock:
