@@ -248,7 +248,7 @@ def hardware_of(row: Row, num_ranks: int) -> ClusterSpec:
 
 def port_bytes_per_s(text: str, per_node: int) -> float | None:
     """Return 90 percent of the rate per GPU that a description of the network names."""
-    per_gpu = re.search(r"(\d+)x(?:HDR )?\s?(\d+) Gb/s", text)
+    per_gpu = re.search(r"(\d+) ?x ?(?:HDR )?(\d+) Gb/s", text)
     if per_gpu:
         return 0.9 * int(per_gpu[1]) * int(per_gpu[2]) / 8 / per_node * 1e9
     node = re.search(r"(\d+) ?Gbps node-node|(\d+) Gb/s per node", text)
