@@ -45,7 +45,7 @@ class Line:
         return 100 * self.difference / self.measured
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Comparison(TextTable):
     """All figures of one run beside its plan; shows itself as a table."""
 

@@ -106,14 +106,20 @@ class Step:
 
 
 class TextTable:
-    """What shows itself as its text where a notebook has no HTML."""
+    """What shows itself as its text where a notebook has no HTML.
+
+    Its dataclasses leave `repr` out: IPython would prefer theirs.
+    """
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: FBT001
         """Print as `str` does (IPython's protocol)."""
         printer.text("..." if cycle else str(self))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Plan(TextTable):
     """A layout judged on a model and hardware.
 
@@ -200,7 +206,7 @@ class Plan(TextTable):
         return plan_html(self)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Explanation(TextTable):
     """How one figure of a plan came about; shows itself as a table."""
 

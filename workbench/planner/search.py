@@ -36,7 +36,7 @@ class Point:
     peak_bytes: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class SearchResult(TextTable):
     """What a search found.
 

@@ -228,3 +228,11 @@ def test_ends_that_count_as_layers_leave_the_end_stages_fewer():
     after = 4 * (256 * 128 + 2 * 128)
 
     assert weights == [layer + before, 2 * layer, 2 * layer, layer + after]
+
+
+def test_ipython_shows_a_plan_as_its_table():
+    from IPython.lib.pretty import pretty
+
+    made = planned(Layout(dp=2))
+
+    assert pretty(made) == str(made)
