@@ -73,6 +73,7 @@ class FeedServer:
         self._recorder = recorder
         self._advertise = advertise
         self._viewers: set[_Viewer] = set()
+        self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._server: asyncio.Server | None = None
         self._unsubscribe = _nothing
 
@@ -107,9 +108,13 @@ class FeedServer:
         if self._server is None:
             return
         self._server.close()
-        for viewer in list(self._viewers):
-            viewer.writer.transport.abort()
         self._server = None
+        await _turns()
+        for writer in self._connections.values():
+            writer.transport.abort()
+        if self._connections:
+            await asyncio.wait(list(self._connections), timeout=1)
+        await _turns()
         _remove(self._advert, Path(self.address.path))
 
     @property
@@ -126,6 +131,9 @@ class FeedServer:
     async def _serve(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections[task] = writer
         try:
             request = await asyncio.wait_for(_read_request(reader), _HELLO_WITHIN_S)
             viewer = self._admit(request, writer)
@@ -134,6 +142,7 @@ class FeedServer:
             pass  # a viewer that left, or that we do not know: no word to it
         finally:
             writer.transport.abort()
+            del self._connections[task]
 
     def _admit(
         self, request: dict[str, Any], writer: asyncio.StreamWriter
@@ -292,6 +301,12 @@ class FeedClient:
         message: dict[str, Any] = json.loads(self._received[_LENGTH.size : end])
         del self._received[:end]
         return message
+
+
+async def _turns() -> None:
+    """Let the loop turn: what is being accepted becomes a task, what is aborted closes."""
+    for _ in range(5):
+        await asyncio.sleep(0)
 
 
 def _nothing() -> None:
