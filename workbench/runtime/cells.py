@@ -72,6 +72,7 @@ class Cells:
         self._records: dict[str, Record] = {}
         self._ended: deque[str] = deque()
         self.current: Record | None = None
+        self.history: list[RunCell] = []
 
     def add(self, request: RunCell, ranks: tuple[int, ...], owner: Notebook) -> None:
         """Remember a cell that someone wants to run."""
@@ -132,6 +133,8 @@ class Cells:
         )
         for notebook in record.followers:
             notebook.send(record.done)
+        if all(outcome.status == "ok" for outcome in record.done.outcomes):
+            self.history.append(record.request)
         if self.current is record:
             self.current = None
         self._forget_old(cell)

@@ -80,6 +80,7 @@ class Engine:
         self._last_request = 0
         self._num_cells = 0
         self.layout_toml = group.layouts[0]
+        self.plan_json = ""
         self._ticker: asyncio.TimerHandle | None = None
         self.cells = Cells(log)
 
@@ -167,6 +168,7 @@ class Engine:
             if answer.error:
                 raise SessionError(f"rank {answer.rank}: {answer.message}")
         self.layout_toml = layout_toml or self.layout_toml
+        self.plan_json = plan_json or self.plan_json
         layouts = self._group.layouts
         if layout_toml and layout_toml not in layouts:
             layouts = (*layouts, layout_toml)

@@ -21,6 +21,7 @@ class Requests:
         self._run = ""
         self._actions: dict[str, Callable[[Ask], Awaitable[Found]]] = {
             "status": self._status,
+            "history": self._history,
             "put": self._put,
             "get": self._on_ranks,
             "where": self._on_ranks,
@@ -63,6 +64,18 @@ class Requests:
             "code": current.request.code if current is not None else "",
             "run": self._run,
             "layout": self._engine.layout_toml,
+        }, ()
+
+    async def _history(self, question: Ask) -> Found:
+        """Return the cells that ran to their end, in order, and what they ran under."""
+        del question
+        return {
+            "cells": [
+                {"code": request.code, "ranks": request.ranks}
+                for request in self._engine.cells.history
+            ],
+            "layout": self._engine.layout_toml,
+            "plan_json": self._engine.plan_json,
         }, ()
 
     async def _put(self, question: Ask) -> Found:

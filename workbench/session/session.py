@@ -24,6 +24,7 @@ from workbench.protocol.messages import (
 )
 from workbench.protocol.spans import label
 from workbench.session.connection import Connection
+from workbench.session.export import RanCell, write_job
 from workbench.session.handle import CellHandle
 from workbench.session.registry import OPEN_SESSIONS
 from workbench.session.result import CellResult
@@ -302,6 +303,31 @@ class Session:
         """Close the run and return its id; everything it recorded is in the store."""
         answer = self._connection.ask("end_run")
         return str(answer.result["run"])
+
+    def export(self, folder: str | Path) -> Path:
+        """Write what ran here as a job: script, layout, torchrun and Slurm files.
+
+        Cells that failed or were stopped are left out.
+
+        Args:
+            folder: Where to; files of an earlier export are replaced.
+
+        Returns:
+            The script.
+
+        Raises:
+            SessionError: A cell is no plain Python.
+        """
+        found = self._connection.ask("history").result
+        cells = [
+            RanCell(
+                code=row["code"],
+                ranks=None if row["ranks"] is None else tuple(row["ranks"]),
+            )
+            for row in found["cells"]
+        ]
+        layout = Layout.from_toml(found["layout"])
+        return write_job(Path(folder), cells, layout, found["plan_json"])
 
     # --- its life
 
