@@ -65,6 +65,14 @@ def _rates(
     return (*rates, ("float8", float8)) if float8 else rates
 
 
+#: Devices with rows among those that constants were fitted on.
+CALIBRATED = ("v100", "a100", "a100-40", "h100", "gb200")
+_NOT_CALIBRATED = (
+    "taken over from the nearest device with published steps; none of this device was "
+    "fitted on, so the interval is wide"
+)
+
+
 #: Every named GPU node, 8 GPUs each where not said otherwise.
 NODES = MappingProxyType(
     {
@@ -230,7 +238,9 @@ def _device(name: str, preset: NodePreset) -> DeviceSpec:
         flops_per_s=tuple((d, nominal(rate * TERA)) for d, rate in preset.tflops),
         memory_bytes_per_s=nominal(preset.memory_gb_per_s * GIGA),
         matmul_efficiency=Constant(
-            value=preset.matmul_efficiency, origin="published", source=_MATMUL
+            value=preset.matmul_efficiency,
+            origin="published" if name in CALIBRATED else "nominal",
+            source=_MATMUL if name in CALIBRATED else _NOT_CALIBRATED,
         ),
         power_watts=preset.power_watts,
         kernels=KernelSpec(

@@ -219,7 +219,10 @@ def _times(
                     f"{seconds_text(time.total_s)}, 90 percent between "
                     f"{seconds_text(time.low_s)} and {seconds_text(time.high_s)}"
                 ),
-                source="width by the least sure constant of the hardware",
+                source=(
+                    "width by the least sure constant of the hardware; "
+                    + _trust(device.matmul_efficiency)
+                ),
             ),
         ),
     )

@@ -236,3 +236,18 @@ def test_ipython_shows_a_plan_as_its_table():
     made = planned(Layout(dp=2))
 
     assert pretty(made) == str(made)
+
+
+def test_a_device_that_was_not_calibrated_has_a_wide_interval_and_says_so():
+    def judged(kind: str) -> Plan:
+        return plan(GPT, hardware(kind), Layout(), global_batch=1)
+
+    known, unknown = judged("h100"), judged("h200")
+
+    def width(made: Plan) -> float:
+        return made.step_time.high_s / made.step_time.low_s
+
+    assert width(unknown) > 2 * width(known)
+    assert "none of this device was fitted on" in str(
+        unknown.explain("step_time.total")
+    )
