@@ -41,6 +41,7 @@ ALONE = {
     "pp, interleaved": Layout(
         pp=2, schedule="interleaved", chunks=2, num_microbatches=2
     ),
+    "pp, ends as layers": Layout(pp=4, num_microbatches=4, ends_as_layers=True),
     "cp, ring": Layout(cp=2, context="ring"),
     "cp, all_gather": Layout(cp=2, context="all_gather"),
     "cp, ulysses": Layout(cp=2, context="ulysses"),

@@ -64,7 +64,6 @@ def check(layout: Layout) -> None:
         ("precision", layout.precision, ("fp32", "bf16")),
         ("recompute", layout.recompute, ("none", "full")),
         ("zero", layout.zero, (0, 1, 2)),
-        ("ends_as_layers", layout.ends_as_layers, (False,)),
     ):
         if value not in known:
             raise LayoutError(

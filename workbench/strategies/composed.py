@@ -76,6 +76,7 @@ class Composed(WholeNet):
             rank=self._coordinate(Axis.PP),
             num_ranks=layout.pp,
             chunks=layout.chunks,
+            ends_as_layers=layout.ends_as_layers,
         )
         if layout.tp > 1:
             self._edges = tensor.Edges(self._mesh(Axis.TP), sequence=layout.sp)

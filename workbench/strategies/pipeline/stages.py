@@ -1,5 +1,7 @@
 """A net cut into stages, each with some layers and perhaps one of the ends."""
 
+from functools import partial
+
 import torch
 from torch import nn
 
@@ -44,25 +46,51 @@ class Stage(nn.Module):
         return logits
 
 
-def cut_stages(net: Decoder, *, rank: int, num_ranks: int, chunks: int) -> list[Stage]:
-    """Return the stages of one pipeline rank, in the order data passes them.
+def first_layer(
+    stage: int, *, num_layers: int, num_stages: int, ends_as_layers: bool
+) -> int:
+    """Return where a stage's layers begin.
 
     Layers are dealt in order, the first stages taking one more where they do not
-    divide; chunk c of rank r is stage c * num_ranks + r.
+    divide; the ends of the net may count as a layer each.
+
+    >>> [first_layer(s, num_layers=4, num_stages=2, ends_as_layers=True) for s in (0, 1, 2)]
+    [0, 2, 4]
+    """
+    ends = int(ends_as_layers)
+    sizes = balanced_sizes(num_layers + 2 * ends, num_stages)
+    return min(max(sum(sizes[:stage]) - ends, 0), num_layers)
+
+
+def cut_stages(
+    net: Decoder,
+    *,
+    rank: int,
+    num_ranks: int,
+    chunks: int,
+    ends_as_layers: bool = False,
+) -> list[Stage]:
+    """Return the stages of one pipeline rank, in the order data passes them.
+
+    Chunk c of rank r is stage c * num_ranks + r.
     """
     num_stages = num_ranks * chunks
-    sizes = balanced_sizes(len(net.layers), num_stages)
+    begin = partial(
+        first_layer,
+        num_layers=len(net.layers),
+        num_stages=num_stages,
+        ends_as_layers=ends_as_layers,
+    )
     stages = []
     for chunk in range(chunks):
         number = chunk * num_ranks + rank
-        first = sum(sizes[:number])
         last_stage = number == num_stages - 1
         stages.append(
             Stage(
                 embedding=net.embedding if number == 0 else None,
                 layers={
                     str(index): net.layers[index]
-                    for index in range(first, first + sizes[number])
+                    for index in range(begin(number), begin(number + 1))
                 },
                 norm=net.norm if last_stage else None,
                 head=net.head if last_stage else None,
