@@ -114,12 +114,13 @@ def test_the_planner_knows_what_device_and_host_hold(num_microbatches) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Full backward hook is firing")
-def test_device_bytes_do_not_depend_on_depth_and_host_bytes_are_linear() -> None:
-    device, host = {}, {}
-    for depth in (6, 12, 36):
-        _, device[depth], host[depth] = measured(depth, 4)
+def test_six_times_the_depth_takes_the_same_device_and_the_planned_host() -> None:
+    _, shallow, _ = measured(4, 4)
 
-    # A step's own Python objects, some KB per layer, are in the heap as well.
-    assert device[12] == pytest.approx(device[6], rel=0.05)
-    assert device[36] == pytest.approx(device[6], rel=0.05)
-    assert host[36] - host[12] == 4 * (host[12] - host[6])
+    spec, deep, host = measured(24, 4)
+
+    # Whether the gradients of the unit before have left by the time of the peak: 0.8 of
+    # about 7 MB. A step's own Python objects are some KB per layer.
+    assert deep == pytest.approx(shallow, rel=0.13)
+    planned = streamed_bytes(spec, num_samples=BATCH, num_microbatches=4)
+    assert host == planned.host
