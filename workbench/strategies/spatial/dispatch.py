@@ -12,7 +12,7 @@ import torch
 from torch.utils._pytree import register_pytree_node
 
 from workbench.errors import LayoutError
-from workbench.strategies.spatial import norms, reductions, sliding
+from workbench.strategies.spatial import norms, reductions, sliding, transposed
 from workbench.strategies.spatial.halo import recut
 from workbench.strategies.spatial.split import Split
 
@@ -132,7 +132,7 @@ ALONG = frozenset(["softmax", "log_softmax", "cat", "concat", "chunk", "glu"])
 
 HANDLERS: Mapping[str, Handler] = {
     **{f"conv{n}d": sliding.convolution for n in (1, 2, 3)},
-    **{f"conv_transpose{n}d": sliding.transposed_convolution for n in (1, 2, 3)},
+    **{f"conv_transpose{n}d": transposed.transposed_convolution for n in (1, 2, 3)},
     **{f"max_pool{n}d": sliding.max_pool for n in (1, 2, 3)},
     **{f"avg_pool{n}d": sliding.average_pool for n in (1, 2, 3)},
     **{f"adaptive_avg_pool{n}d": reductions.adaptive_average_pool for n in (1, 2, 3)},
