@@ -7,10 +7,13 @@ from typing import Any
 
 from workbench.sensors.memory import Heap, device_memory, rss_bytes
 
-#: Between looks at the heap for its peak. Beside a training step a look costs 0.12 ms
-#: of CPU (the thread wakes to cold caches), so this is half a percent of one core; the
-#: same peak comes round in every step.
-_PEAK_INTERVAL_S = 0.02
+#: CPU seconds of this process between looks at the heap for its peak: without them the
+#: heap does not change. Beside a training step a look costs 0.12 ms of CPU (the thread
+#: wakes to cold caches), so looking is half a percent of what the process does, however
+#: busy the machine is; the same peak comes round in every step.
+_LOOK_EVERY_CPU_S = 0.02
+#: An idle process is looked at this often, and stopping waits no longer.
+_LONGEST_PAUSE_S = 0.1
 
 
 class MemorySampler:
@@ -57,10 +60,16 @@ class MemorySampler:
         until_s = time.monotonic() + self._interval_s
         live = self._look()
         interval_peak = live
-        while time.monotonic() < until_s and not self._stopping.is_set():
-            time.sleep(_PEAK_INTERVAL_S)
+        pause_s = _LOOK_EVERY_CPU_S
+        while not self._stopping.is_set():
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
+                break
+            cpu_s = time.process_time()
+            time.sleep(min(pause_s, left_s))
             live = self._look()
             interval_peak = max(interval_peak, live)
+            pause_s = _next_pause_s(pause_s, time.process_time() - cpu_s)
         device = device_memory()
         return {
             "heap_bytes": live or None,
@@ -75,3 +84,13 @@ class MemorySampler:
         live = self._heap.live_bytes() or 0
         self.peak_bytes = max(self.peak_bytes, live)
         return live
+
+
+def _next_pause_s(pause_s: float, used_cpu_s: float) -> float:
+    """Return the pause that lasts as much CPU time as lies between two looks.
+
+    >>> _next_pause_s(0.02, 0.01), _next_pause_s(0.02, 0.0)
+    (0.04, 0.1)
+    """
+    wanted_s = pause_s * _LOOK_EVERY_CPU_S / max(used_cpu_s, 1e-4)
+    return min(max(wanted_s, _LOOK_EVERY_CPU_S / 4), _LONGEST_PAUSE_S)
