@@ -64,7 +64,7 @@ def output_head(shape: DecoderShape) -> Block:
 def attention_core_flops(shape: DecoderShape) -> int:
     """Return forward FLOPs of scores and weighted values of one layer, per sample.
 
-    Full attention, not causal: 4 a k s per token (planner.md 3.8), so that MFU follows
+    Full attention, not causal: 4 a k s per token (arXiv:2104.04473), so that MFU follows
     the usual convention.
     """
     return 4 * shape.query_width * shape.tokens_per_sample**2

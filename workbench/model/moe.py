@@ -3,7 +3,7 @@
 What eager torch keeps per token and layer beside attention and norms: router
 probabilities, and for each of the `top_k` chosen experts the token's copy, gate, its
 SiLU, up and their product, and the expert's output. Loads are taken as even; where they
-are not, the busiest rank needs more (planner.md 3.3).
+are not, the busiest rank needs more.
 """
 
 from dataclasses import replace

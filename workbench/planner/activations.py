@@ -1,7 +1,7 @@
 """Activations: what the forward keeps for the backward, and how many times at once.
 
-The itemised form of planner.md 3.3: each saved tensor with what cuts it, times the
-micro-batches in flight of planner.md 3.4.
+Itemised as by Korthikanti et al. (arXiv:2205.05198): each saved tensor with what cuts it, times the
+micro-batches that its schedule holds.
 """
 
 from workbench.planner.case import RECOMPUTES, SCHEDULES, Case, remembered
@@ -101,7 +101,7 @@ def stage_bytes(numbers: ModelNumbers, case: Case, flight: Num) -> Num:
 def in_flight(case: Case) -> Num:
     """Return how many micro-batches' worth of a stage are held at the peak.
 
-    In units of one micro-batch through *all* chunks of the rank (planner.md 3.4):
+    In units of one micro-batch through *all* chunks of the rank (arXiv:2104.04473, arXiv:2401.10241):
     gpipe m, 1F1B and ZB-H1 min(p - i, m), interleaved
     min((2 (p - i - 1) + (V - 1) p + 1) / V, m), the V shapes p / 2 of two chunks.
     """

@@ -1,4 +1,4 @@
-"""What each backend puts on the wire for a logical collective (planner.md 3.6)."""
+"""What each backend puts on the wire for a logical collective."""
 
 from workbench.errors import PlanError
 

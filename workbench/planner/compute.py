@@ -1,6 +1,6 @@
 """Device seconds of a layer: matrix products, attention, element-wise work, launches.
 
-A roofline with additive terms (planner.md 3.9): each matrix product takes its FLOPs at
+A roofline with additive terms: each matrix product takes its FLOPs at
 the best published rate plus its operands at memory bandwidth, so that narrow or short
 products lose efficiency as they do on real devices; what is not a product is bytes; and
 the host needs its time to issue every operation.

@@ -12,7 +12,7 @@ from workbench.planner.states import held
 from workbench.planner.step_time import Seconds, Timed
 from workbench.units import bytes_text, count_text, seconds_text
 
-_MEMORY_SOURCE = "planner.memory, after planner.md 3.2 to 3.5"
+_MEMORY_SOURCE = "the moments of planner.memory"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,18 +96,18 @@ def _activations(numbers: ModelNumbers, case: Case) -> Iterator[Step]:
                 f"tp {case.tp}, cp {case.cp}) x {at_once:g} micro-batches in flight"
             ),
             value=bytes_text(here * kept * at_once),
-            source="saved tensors of the model, planner.md 3.3 and 3.4",
+            source="saved tensors of the model, itemised as in Korthikanti et al., arXiv:2205.05198",
         )
 
 
 _BUFFERS = (
     "padding of shards + casts + most of: whole weights and gradients of gathered units",
-    "planner.memory, after planner.md 3.2",
+    "the moments of planner.memory; FSDP2's window",
 )
 _WORKSPACE = (
     "fixed buffers + most of: gradients of the logits; the head's gradient; a layer's "
     "output, widest and weight gradient",
-    "planner.memory, after planner.md 3.5",
+    "the moments of planner.memory",
 )
 
 
@@ -148,7 +148,7 @@ def _message(timed: Timed, case: Case, hardware: ClusterSpec) -> Step:
             f"{int(timed.sent):,} B per rank"
         ),
         value=f"{seconds_text(timed.seconds)}, exposed {seconds_text(timed.exposed)}",
-        source="planner.md 3.6 and 3.7",
+        source="ring algorithms, as planner.network and planner.traffic say",
     )
 
 
@@ -183,7 +183,7 @@ def _times(
                 quantity="pipeline bubble",
                 formula=f"idle slots of pp {case.pp} x {seconds_text(seconds.slot)}",
                 value=seconds_text(time.bubble_s),
-                source="planner.md 3.4",
+                source="Narayanan et al., arXiv:2104.04473, and zero bubble, arXiv:2401.10241",
             ),
         ),
     )
@@ -205,7 +205,7 @@ def _times(
                 quantity="communication that the step waits for",
                 formula="sum of the exposed seconds of every comm.* line",
                 value=seconds_text(time.exposed_comm_s),
-                source="planner.md 3.10",
+                source="what the framework hides, as planner.profiles says",
             ),
         ),
     )
@@ -237,6 +237,6 @@ def _mfu(case: Case, time: StepTime, mfu: float) -> tuple[Step, ...]:
                 f"({case.num_ranks} ranks x peak x {seconds_text(time.total_s)})"
             ),
             value=f"{mfu:.1%}",
-            source="planner.md 3.8",
+            source="Narayanan et al., arXiv:2104.04473, appendix",
         ),
     )

@@ -1,4 +1,4 @@
-"""Memory of one rank by category, and the peak of a step (planner.md 3.5).
+"""Memory of one rank by category, and the peak of a step.
 
 A step's heap is highest at one of a few moments, each written down as a `Moment`: when
 the loss's gradient meets all kept activations, when the head or the last layers make
@@ -218,7 +218,7 @@ def reserved_bytes(numbers: ModelNumbers, peak: Num) -> Num:
     """Return what a device must hold for a peak of tensors.
 
     The allocator loses some between its blocks, and context and communication buffers
-    lie beside it (planner.md 3.5).
+    lie beside it.
     """
     profile = numbers.profile
     return peak * (1 + profile.fragmentation) + profile.reserve_bytes

@@ -1,6 +1,6 @@
 """Seconds of collectives: start-up that grows with the group, then bandwidth.
 
-planner.md 3.6: inside a node a ring runs at the link's rate; across nodes at the rate of
+Inside a node a ring runs at the link's rate; across nodes at the rate of
 the group's own network ports together, or the inner link's if that is slower. Ranks of
 other groups use other ports.
 """

@@ -1,7 +1,7 @@
 """Bytes that live between steps: weights, gradients, optimizer, tensor by tensor.
 
 Exact, not estimated: shards follow FSDP2's chunks of dim 0, so an uneven tensor leaves
-some ranks fewer rows, or none (planner.md 3.2; `layout.shards`).
+some ranks fewer rows, or none (`layout.shards`).
 """
 
 from dataclasses import dataclass

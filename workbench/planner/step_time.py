@@ -1,4 +1,4 @@
-"""Seconds of a step, put together (planner.md 3.10).
+"""Seconds of a step, put together.
 
 A stage's slot is one micro-batch forward and backward with all communication that it
 waits for. Slots make the pipeline; sums of gradients and gathers of weights hide under
@@ -166,7 +166,7 @@ def bubble_s(
     hardware: ClusterSpec,
     stages: tuple[Case, Case, Case],
 ) -> Num:
-    """Return seconds that the slowest stage waits for the others (planner.md 3.4).
+    """Return seconds that the slowest stage waits for the others (arXiv:2104.04473, arXiv:2401.10241).
 
     1F1B and GPipe: one slot of each other stage. Interleaving divides by the chunks;
     ZB-H1 fills in the weight part, which is half a backward; the V shapes fill all.

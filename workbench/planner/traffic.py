@@ -1,6 +1,6 @@
 """What a rank sends in a step: every collective, its axis, payload and wire bytes.
 
-Volumes of planner.md 3.7. Logical payloads follow the code that sends them: data
+Volumes of arXiv:2104.04473 and arXiv:1910.02054. Logical payloads follow the code that sends them: data
 parallelism one flat float32 bucket per unit, FSDP2 one gather per unit and use with
 padded shards, tensor parallelism one sum per row-cut matrix.
 """
