@@ -88,7 +88,6 @@ def swap_pair(*, share_of_compute: float) -> dict[str, float]:
     profile = plain.last.profile()
     per_tensor_s = sum(t.forward_s for t in profile) / len(profile)
     rate = profile[0].num_bytes / (share_of_compute * per_tensor_s)
-    link = Link(bytes_per_s=rate)
 
     swapped = Swap(
         net, setting, HostTier(), device=CPU, throttle=Throttle(bytes_per_s=rate)
@@ -97,8 +96,13 @@ def swap_pair(*, share_of_compute: float) -> dict[str, float]:
     plain_s, swapped_s, predicted_s, waited_s = [], [], [], []
     for _ in range(NUM_PAIRS):
         plain_s.append(timed(lambda: step(plain)))
-        # From this very pair's compute times: the machine's speed drifts.
-        cost = swap_cost(plain.last.profile(), setting, outward=link, inward=link)
+        # From this very pair's compute times and links: the machine's speed drifts.
+        cost = swap_cost(
+            plain.last.profile(),
+            setting,
+            outward=swapped.link(inward=False),
+            inward=swapped.link(inward=True),
+        )
         predicted_s.append(cost.stall_s)
         swapped_s.append(timed(lambda: step(swapped)))
         waited_s.append(swapped.last.counts.stall_s)

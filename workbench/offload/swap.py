@@ -106,14 +106,14 @@ class Swap:
         self.setting = tune_swap(
             self.last.profile(),
             budget_bytes=budget_bytes,
-            outward=self._measured(inward=False),
-            inward=self._measured(inward=True),
+            outward=self.link(inward=False),
+            inward=self.link(inward=True),
             min_bytes=self.setting.min_bytes,
         )
         return self.setting
 
-    def _measured(self, *, inward: bool) -> Link:
-        """Return a lane's rate, from the second of two copies."""
+    def link(self, *, inward: bool) -> Link:
+        """Return a lane's rate as it is now, from the second of two copies."""
         away = self.pool.take(_PROBE_BYTES)
         here = torch.empty(_PROBE_BYTES, dtype=torch.uint8, device=self.device)
         for _ in range(2):
