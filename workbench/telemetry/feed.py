@@ -107,9 +107,13 @@ class FeedServer:
         self._unsubscribe = _nothing
         if self._server is None:
             return
+        # Accept no more, but finish what is being accepted: CPython's transports fail
+        # to close their socket when the server is closed under them.
+        for listening in self._server.sockets:
+            asyncio.get_running_loop().remove_reader(listening.fileno())
+        await _turns()
         self._server.close()
         self._server = None
-        await _turns()
         for writer in self._connections.values():
             writer.transport.abort()
         if self._connections:
