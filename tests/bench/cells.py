@@ -30,6 +30,9 @@ class Arrival:
     def display(self, message):
         pass
 
+    def note(self, text):
+        pass
+
     def refresh(self, *, final=False):
         return None
 

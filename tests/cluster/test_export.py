@@ -58,9 +58,10 @@ def test_cells_that_failed_are_left_out(session, tmp_path):
 
 
 def test_a_shell_line_is_refused_with_its_number(tmp_path):
-    from workbench.session.export import RanCell, write_job
+    from workbench.session.export import write_job
 
-    cells = [RanCell(code="x = 1", ranks=None), RanCell(code="!ls", ranks=None)]
+    cells = [{"code": "x = 1", "ranks": None}, {"code": "!ls", "ranks": None}]
+    layout = wb.Layout(dp=2).to_toml()
 
     with pytest.raises(SessionError, match="cell 2 cannot be exported"):
-        write_job(tmp_path, cells, wb.Layout(dp=2), "")
+        write_job(tmp_path, {"cells": cells, "layout": layout, "plan_json": ""})

@@ -128,6 +128,7 @@ def test_mismatched_collectives_are_named_and_nobody_dies(session, mine, theirs)
 
     text = str(error)
     assert "the ranks' collectives do not match" in text
+    assert text.count("MismatchError") == 2  # the headline, and once for all ranks
     assert f"line 2: {mine}" in text
     assert f"line 4: {theirs}" in text
     assert took_s < within(LOSS_WITHIN_S)

@@ -261,6 +261,14 @@ class CellDisplay:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CellNote:
+    """Something that the host has to say about a running cell."""
+
+    cell: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class CellDone:
     """A cell has ended on all its ranks.
 
@@ -326,5 +334,15 @@ class Closed:
 
 TO_HOST = kinds((Open, RunCell, Interrupt, Follow, Ask, Close))
 TO_NOTEBOOK = kinds(
-    (Stage, Ready, CellText, CellDisplay, CellDone, Answer, Notice, Closed)
+    (
+        Stage,
+        Ready,
+        CellText,
+        CellDisplay,
+        CellNote,
+        CellDone,
+        Answer,
+        Notice,
+        Closed,
+    )
 )

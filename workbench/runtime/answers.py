@@ -1,5 +1,7 @@
 """A rank's answers to questions that are not cells."""
 
+import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -7,7 +9,7 @@ from workbench.errors import SessionError, WorkbenchError
 from workbench.protocol.orders import AskRank, RankAnswer
 from workbench.runtime.membership import Membership
 from workbench.runtime.names import Names
-from workbench.runtime.shell import RankShell, plain_text
+from workbench.runtime.shell import RankShell, cell_line_of, plain_text
 from workbench.runtime.tensors import from_bytes, to_bytes
 
 Found = tuple[dict[str, Any], tuple[bytes, ...]]
@@ -72,8 +74,12 @@ class Answers:
         return {"text": plain_text(bundle["text/plain"])}, ()
 
     def _where(self, question: AskRank) -> Found:
+        """Return the open calls and the cell's line; from whichever thread."""
         del question
-        return {"waiting": [vars(call) for call in self._members.waiting()]}, ()
+        main = threading.main_thread().ident
+        frame = sys._current_frames().get(main or 0)
+        waiting = [vars(call) for call in self._members.waiting()]
+        return {"waiting": waiting, "line": cell_line_of(frame)}, ()
 
     def _follow_run(self, question: AskRank) -> Found:
         self._names.follow(question.arguments["run"], question.arguments["plan_json"])

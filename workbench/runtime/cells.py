@@ -8,6 +8,7 @@ from typing import Any
 from workbench.protocol.messages import (
     CellDisplay,
     CellDone,
+    CellNote,
     CellText,
     RankOutcome,
     RunCell,
@@ -30,6 +31,8 @@ class Record:
     ranks: tuple[int, ...]
     followers: list[Notebook]
     began_s: float = field(default_factory=time.monotonic)
+    news_s: float = field(default_factory=time.monotonic)
+    explained: bool = False
     shown: list[Any] = field(default_factory=list)
     ended: dict[int, CellEnded] = field(default_factory=dict)
     causes: dict[int, str] = field(default_factory=dict)
@@ -40,6 +43,7 @@ class Record:
 
     def show(self, message: Any) -> None:
         """Pass output on and keep it for those who attach later."""
+        self.news_s, self.explained = time.monotonic(), False
         self.shown.append(message)
         for notebook in self.followers:
             notebook.send(message)
@@ -83,7 +87,7 @@ class Cells:
     def start(self, cell: str) -> Record:
         """Make a cell the running one."""
         self.current = self._records[cell]
-        self.current.began_s = time.monotonic()
+        self.current.began_s = self.current.news_s = time.monotonic()
         return self.current
 
     def text(self, message: RankText) -> None:
@@ -161,6 +165,11 @@ class Cells:
         """Add a remark to the running cell's report."""
         if self.current is not None:
             self.current.notes.append(text)
+
+    def explain(self, record: Record, text: str) -> None:
+        """Show why a cell makes no progress, once until there is news."""
+        record.show(CellNote(cell=record.request.cell, text=text))
+        record.explained = True
 
     def lost(self, rank: int, cause: str) -> None:
         """Say why a rank will not report the running cell."""

@@ -22,10 +22,12 @@ from workbench.protocol.messages import (
     RunCell,
 )
 from workbench.runtime import life, machine
-from workbench.runtime.cells import Cells
+from workbench.runtime.cells import Cells, Record
 from workbench.runtime.hub import Hub, Notebook
 from workbench.runtime.link import Link
 from workbench.runtime.output import Log
+from workbench.runtime.questions import Questions
+from workbench.runtime.stall import STALL_S, explain_stall, positions_in
 
 #: How often time-outs and the ladder of a stop are looked at.
 TICK_S = 0.05
@@ -76,9 +78,10 @@ class Engine:
         self._telemetry = telemetry
         self._state = machine.new(len(places))
         self._pids: dict[int, int] = {}
-        self._asked: dict[tuple[int, int], asyncio.Future[orders.RankAnswer]] = {}
-        self._last_request = 0
+        self._questions = Questions(self._order)
         self._num_cells = 0
+        self._explaining: asyncio.Future[None] | None = None
+        self.stall_s = STALL_S
         self.layout_toml = group.layouts[0]
         self.plan_json = ""
         self._ticker: asyncio.TimerHandle | None = None
@@ -188,21 +191,7 @@ class Engine:
         Raises:
             SessionError: A rank is lost before it answers.
         """
-        self._last_request += 1
-        question = orders.AskRank(
-            request=self._last_request,
-            action=action,
-            arguments=arguments,
-            buffers=buffers,
-        )
-        loop = asyncio.get_running_loop()
-        futures = []
-        for rank in ranks:
-            future: asyncio.Future[orders.RankAnswer] = loop.create_future()
-            self._asked[rank, question.request] = future
-            futures.append(future)
-            self._order(rank, question)
-        return tuple(await asyncio.gather(*futures))
+        return await self._questions.ask(ranks, action, arguments, buffers)
 
     # --- from ranks and supervisors
 
@@ -220,7 +209,7 @@ class Engine:
             case orders.CellEnded():
                 self._cell_ended(message, now_s)
             case orders.RankAnswer():
-                self._answered(message)
+                self._questions.answered(message)
             case orders.RankStarted():
                 self._pids[message.rank] = message.pid
                 self._handle(
@@ -275,10 +264,7 @@ class Engine:
         )
 
     def _rank_exited(self, message: orders.RankExited, now_s: float) -> None:
-        for key in [key for key in self._asked if key[0] == message.rank]:
-            self._asked.pop(key).set_exception(
-                SessionError(f"rank {message.rank} ended: {message.cause}")
-            )
+        self._questions.lost(message.rank, message.cause)
         self._pids.pop(message.rank, None)
         self.cells.lost(message.rank, message.cause)
         text = (
@@ -297,11 +283,6 @@ class Engine:
             )
         )
 
-    def _answered(self, message: orders.RankAnswer) -> None:
-        future = self._asked.pop((message.rank, message.request), None)
-        if future is not None and not future.done():
-            future.set_result(message)
-
     # --- obeying
 
     def _handle(self, event: life.Event) -> None:
@@ -311,7 +292,19 @@ class Engine:
 
     def _tick(self) -> None:
         self._handle(life.Tick(at_s=time.monotonic()))
+        record = self.cells.current
+        quiet_s = time.monotonic() - record.news_s if record is not None else 0.0
+        if record is not None and quiet_s >= self.stall_s and not record.explained:
+            record.explained = True
+            self._explaining = asyncio.ensure_future(self._explain(record, quiet_s))
         self._ticker = asyncio.get_running_loop().call_later(TICK_S, self._tick)
+
+    async def _explain(self, record: Record, quiet_s: float) -> None:
+        """Ask a silent cell's ranks where they are, and show who waits for whom."""
+        answers = await self.ask(record.ranks, "where", {})
+        text = explain_stall(positions_in(answers), quiet_s)
+        if text and record is self.cells.current:
+            self.cells.explain(record, text)
 
     def _obey(self, instruction: life.Instruction) -> None:
         match instruction:

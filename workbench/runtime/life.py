@@ -11,6 +11,19 @@ RankPhase = Literal["starting", "idle", "forming", "ready", "running", "lost"]
 SessionPhase = Literal["starting", "forming", "ready", "running", "closing", "failed"]
 Status = Literal["ok", "error", "interrupted", "freed", "lost", "refused"]
 
+#: A rank that a stop does not reach is signalled from outside after this long ...
+SIGNAL_AFTER_S = 2.0
+#: ... and killed after this long.
+KILL_AFTER_S = 5.0
+#: Ranks are told of those that ran the cell to its end when nobody left it for so long.
+TELL_AFTER_S = 0.5
+#: A rank that does not join a forming group is killed after this long.
+FORM_TIMEOUT_S = 20.0
+#: A group that cannot be formed this many times in a row ends the session.
+MAX_FORM_FAILURES = 3
+#: A rank that is lost this many times in a row before it is ready ends the session.
+MAX_START_FAILURES = 3
+
 # --- state
 
 

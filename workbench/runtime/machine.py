@@ -12,6 +12,12 @@ again, which is said.
 from dataclasses import replace
 
 from workbench.runtime.life import (
+    FORM_TIMEOUT_S,
+    KILL_AFTER_S,
+    MAX_FORM_FAILURES,
+    MAX_START_FAILURES,
+    SIGNAL_AFTER_S,
+    TELL_AFTER_S,
     Begin,
     Cell,
     CloseAsked,
@@ -43,19 +49,6 @@ from workbench.runtime.life import (
     StopAll,
     Tick,
 )
-
-#: A rank that a stop does not reach is signalled from outside after this long ...
-SIGNAL_AFTER_S = 2.0
-#: ... and killed after this long.
-KILL_AFTER_S = 5.0
-#: Ranks are told of those that ran the cell to its end when nobody left it for so long.
-TELL_AFTER_S = 0.5
-#: A rank that does not join a forming group is killed after this long.
-FORM_TIMEOUT_S = 20.0
-#: A group that cannot be formed this many times in a row ends the session.
-MAX_FORM_FAILURES = 3
-#: A rank that is lost this many times in a row before it is ready ends the session.
-MAX_START_FAILURES = 3
 
 Result = tuple[State, tuple[Instruction, ...]]
 

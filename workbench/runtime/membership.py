@@ -1,6 +1,7 @@
 """A rank's membership of the group, from one generation to the next."""
 
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -163,7 +164,7 @@ class Membership:
             group=_group_name(newest.group, newest.axis),
             sequence=newest.seq,
             shape=_shape_text(newest),
-            since_s=newest.waited_s,
+            since_s=time.monotonic() - newest.issued_s,
         )
 
 

@@ -20,6 +20,7 @@ from workbench.protocol.messages import (
     Ask,
     CellDisplay,
     CellDone,
+    CellNote,
     CellText,
     Closed,
     Notice,
@@ -27,7 +28,7 @@ from workbench.protocol.messages import (
     Stage,
 )
 
-CellMessage = CellText | CellDisplay | CellDone | Closed
+CellMessage = CellText | CellDisplay | CellNote | CellDone | Closed
 
 
 class Inbox:
@@ -157,7 +158,7 @@ class Connection:
 
     def _sort(self, message: Any) -> None:
         match message:
-            case CellText() | CellDisplay():
+            case CellText() | CellDisplay() | CellNote():
                 self._to_cell(message.cell, message)
             case CellDone():
                 self._to_cell(message.cell, message)

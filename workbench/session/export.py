@@ -3,9 +3,11 @@
 import ast
 import stat
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from workbench.errors import SessionError
 from workbench.layout import Layout
@@ -22,23 +24,23 @@ class RanCell:
     """
 
     code: str
-    ranks: tuple[int, ...] | None
+    ranks: Sequence[int] | None
 
 
-def write_job(
-    folder: Path, cells: list[RanCell], layout: Layout, plan_json: str
-) -> Path:
+def write_job(folder: Path, history: Mapping[str, Any]) -> Path:
     """Write a job's folder and return its script.
 
     Args:
         folder: Made where it is missing; files of an earlier export are replaced.
-        cells: In the order in which they ran.
-        layout: Of the ranks.
-        plan_json: "" outside a run.
+        history: The host's answer: `cells` in the order in which they ran, `layout`
+            (TOML) and `plan_json` ("" outside a run).
 
     Raises:
         SessionError: A cell is no plain Python.
     """
+    cells = [RanCell(code=row["code"], ranks=row["ranks"]) for row in history["cells"]]
+    layout = Layout.from_toml(history["layout"])
+    plan_json = history["plan_json"]
     script = _script(cells)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "train.py").write_text(script)
@@ -81,7 +83,7 @@ def _part(number: int, cell: RanCell) -> str:
         return f"# %% cell {number}\n{cell.code.rstrip()}\n"
     body = "\n".join(f"    {line}".rstrip() for line in cell.code.rstrip().split("\n"))
     where = label(cell.ranks)
-    return f"# %% cell {number}, {where}\nif rank in {cell.ranks!r}:\n{body}\n"
+    return f"# %% cell {number}, {where}\nif rank in {list(cell.ranks)!r}:\n{body}\n"
 
 
 def _torchrun(num_ranks: int) -> str:

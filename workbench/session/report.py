@@ -82,13 +82,13 @@ def _summary(error: ErrorReport) -> str:
 
 
 def _alike(guilty: tuple[RankOutcome, ...]) -> list[tuple[RankOutcome, ...]]:
-    """Return the failed ranks, those with the same error at the same line together."""
+    """Return the failed ranks, those with the same error and traceback together."""
     groups: dict[tuple[str, str, str], list[RankOutcome]] = {}
     for outcome in guilty:
         error = outcome.error
         key = ("lost", outcome.cause, "")
         if error is not None:
-            key = (error.name, error.message, error.source)
+            key = (error.name, error.message, "\n".join(error.lines))
         groups.setdefault(key, []).append(outcome)
     return [tuple(group) for group in groups.values()]
 

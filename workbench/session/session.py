@@ -2,12 +2,11 @@
 
 import asyncio
 import contextlib
-import html
 import io
 import secrets
 import subprocess
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -24,11 +23,11 @@ from workbench.protocol.messages import (
 )
 from workbench.protocol.spans import label
 from workbench.session.connection import Connection
-from workbench.session.export import RanCell, write_job
+from workbench.session.export import write_job
 from workbench.session.handle import CellHandle
 from workbench.session.registry import OPEN_SESSIONS
 from workbench.session.result import CellResult
-from workbench.session.status import Feed, SessionStatus
+from workbench.session.status import Feed, SessionStatus, session_html
 from workbench.session.under_way import STOP_TIMEOUT_S, TICK_S, UnderWay
 from workbench.session.values import from_bytes, to_bytes
 from workbench.session.view import TextView, View
@@ -240,10 +239,7 @@ class Session:
     # --- values
 
     def put(self, *, ranks: Which = None, **names: Any) -> None:
-        """Set names on ranks; tensors and arrays travel as raw memory.
-
-        >>> session.put(lr=0.1)  # doctest: +SKIP
-        """
+        """Set names on ranks; tensors and arrays travel as raw memory."""
         self._connection.ask("put", to_bytes(names), ranks=_chosen(ranks))
 
     def get(self, name: str, *, ranks: Which = None) -> Any:
@@ -318,16 +314,7 @@ class Session:
         Raises:
             SessionError: A cell is no plain Python.
         """
-        found = self._connection.ask("history").result
-        cells = [
-            RanCell(
-                code=row["code"],
-                ranks=None if row["ranks"] is None else tuple(row["ranks"]),
-            )
-            for row in found["cells"]
-        ]
-        layout = Layout.from_toml(found["layout"])
-        return write_job(Path(folder), cells, layout, found["plan_json"])
+        return write_job(Path(folder), self._connection.ask("history").result)
 
     # --- its life
 
@@ -401,25 +388,9 @@ class Session:
         )
 
     def _repr_html_(self) -> str:
-        rows = self._table()
-        cells = "".join(
-            f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
-            f"<td style='text-align:left'>{html.escape(text)}</td></tr>"
-            for name, text in rows.items()
+        return session_html(
+            self._ready, self._connection.closed, run=self.run, log=str(self.log)
         )
-        return f"<table>{cells}</table>"
-
-    def _table(self) -> Mapping[str, str]:
-        ready = self._ready
-        closed = self._connection.closed
-        return {
-            "session": ready.session if closed is None else f"{ready.session} (closed)",
-            "ranks": f"{ready.num_ranks}, {ready.backend} on {ready.device}",
-            "up in": f"{ready.seconds:.2f} s",
-            "Dask": ready.address,
-            "run": self.run or "none",
-            "log": str(self.log),
-        }
 
 
 def _chosen(ranks: Which) -> tuple[int, ...] | None:

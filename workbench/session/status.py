@@ -1,8 +1,9 @@
 """What a session says of itself."""
 
+import html
 from dataclasses import dataclass, field
 
-from workbench.protocol.messages import RankInfo
+from workbench.protocol.messages import Closed, RankInfo, Ready
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,3 +52,21 @@ class Feed:
 
     path: str
     token: str = field(repr=False)
+
+
+def session_html(ready: Ready, closed: Closed | None, *, run: str, log: str) -> str:
+    """Return a session as a small table for the notebook."""
+    rows = {
+        "session": ready.session if closed is None else f"{ready.session} (closed)",
+        "ranks": f"{ready.num_ranks}, {ready.backend} on {ready.device}",
+        "up in": f"{ready.seconds:.2f} s",
+        "Dask": ready.address,
+        "run": run or "none",
+        "log": log,
+    }
+    cells = "".join(
+        f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
+        f"<td style='text-align:left'>{html.escape(text)}</td></tr>"
+        for name, text in rows.items()
+    )
+    return f"<table>{cells}</table>"

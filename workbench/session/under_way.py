@@ -5,7 +5,13 @@ import contextlib
 from typing import Any
 
 from workbench.errors import SessionError
-from workbench.protocol.messages import CellDisplay, CellDone, CellText, Closed
+from workbench.protocol.messages import (
+    CellDisplay,
+    CellDone,
+    CellNote,
+    CellText,
+    Closed,
+)
 from workbench.session.connection import Inbox
 from workbench.session.report import error_of
 from workbench.session.result import CellResult
@@ -86,6 +92,8 @@ class UnderWay:
                     self._view.text(message)
                 case CellDisplay():
                     self._view.display(message)
+                case CellNote():
+                    self._view.note(message.text)
                 case CellDone() | Closed():
                     self._done = message
                     break

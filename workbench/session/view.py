@@ -18,6 +18,9 @@ class View(Protocol):
     def display(self, message: CellDisplay) -> None:
         """Show a figure, a table, HTML."""
 
+    def note(self, text: str) -> None:
+        """Show what the host has to say about the cell."""
+
     def refresh(self, *, final: bool = False) -> float | None:
         """Show what is due; returns seconds until there is more, None if unknown."""
 
@@ -56,6 +59,13 @@ class TextView:
         text = str(message.data.get("text/plain", ""))
         line = Line(ranks=(message.rank,), stream="stdout", text=text)
         self._write([line])
+
+    def note(self, text: str) -> None:
+        """Write what the host has to say, to standard error."""
+        self.refresh(final=True)
+        target = self._err or sys.stderr
+        target.write(f"{text}\n")
+        target.flush()
 
     def refresh(self, *, final: bool = False) -> float | None:
         """Write what is due."""
