@@ -162,7 +162,7 @@ def _kept(source: Any, target: Any, rank: int) -> int:
 
 
 def test_even_ring_and_ulysses_send_what_the_planner_says() -> None:
-    """planner.md 3.7: (c-1) sends of 4gkT (2-byte) and (4ak + 4gk)T(c-1)/c."""
+    """Per layer: (c-1) sends of 4gkT (2-byte) and (4ak + 4gk)T(c-1)/c."""
     cut = TokenCut(num_tokens=24, num_ranks=4, order="contiguous")
     tokens = 24 // 4
 

@@ -199,7 +199,7 @@ def conv_traffic(place: Place, layout: Layout) -> dict[Any, Any]:
 
 
 def test_traffic_of_a_split_convolution_is_the_closed_form() -> None:
-    """planner.md 3.11: faces of O planes; the second axis' widened by the first's."""
+    """Faces of O planes; the second axis' widened by the first's."""
     layout = Layout(sx=2, sy=2)
     batch, _, *extents = SHAPE
     x, y, z = extents[0] // 2, extents[1] // 2, extents[2]

@@ -2,7 +2,7 @@
 
 Messages per call with n ranks, E elements of this rank's keys and values together
 (2 * B * G * t * K): n - 1 sends of E forward, n - 1 of the travelling keys and values
-and n - 1 of their gradients backward (planner.md 3.7, "CP ring"). Blocks that a causal
+and n - 1 of their gradients backward (Liu et al. 2023). Blocks that a causal
 mask hides are neither computed nor kept back: they only travel.
 """
 

@@ -2,7 +2,7 @@
 
 Four all-to-alls a call forward (queries, keys, values, output) and four backward; each
 sends what `sent_elements` says: with even cuts (n - 1)/n of `B * (2H + 2G) * t * K`
-elements in all (planner.md 3.7, "Ulysses"). Heads need not divide by the ranks; with
+elements in all (Jacobs et al. 2023). Heads need not divide by the ranks; with
 fewer key heads than ranks a key head goes to every rank whose queries share it.
 """
 

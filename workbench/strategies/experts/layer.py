@@ -1,7 +1,7 @@
 """The mixture-of-experts layer, on one rank or spread over an axis.
 
 Traffic of a rank per call, with A kept choices among its tokens of which R are for
-experts of other ranks, and D elements a token (planner.md 3.7, "EP"): dispatch and
+experts of other ranks, and D elements a token (GShard, Lepikhin et al. 2020): dispatch and
 combine are an all-to-all of A*D elements each, forward and backward alike; a rank sends
 R*D at dispatch, and at combine what others had sent to it. One more all-to-all of E
 counts of 8 bytes tells the ranks forward what will come.

@@ -3,7 +3,7 @@
 Statistics are summed over the ranks that share the samples, and over no others: under
 `dp` each replica norms its own samples, as torch's own norms do. Per cut axis: two
 all-reduces of one number per statistic forward, one of two numbers backward
-(planner.md 3.11: 2C numbers each way for batch norm).
+(2C numbers each way for batch norm; Dryden et al. 2019).
 """
 
 import math

@@ -2,7 +2,7 @@
 
 Traffic forward and backward alike, per cut dim and pair of neighbours: a message of
 `halo * other local extents` elements each way, later dims widened by earlier dims'
-halos so that corners come along (planner.md 3.11, after Dryden 2019).
+halos so that corners come along (after Dryden et al. 2019).
 """
 
 from collections.abc import Callable, Sequence
