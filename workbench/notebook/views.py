@@ -19,6 +19,7 @@ from workbench_widgets.payloads import (
 from workbench.errors import LayoutError
 from workbench.layout import Axis
 from workbench.layout.toml_file import read_toml
+from workbench.notebook.hints import comm_label, hints
 from workbench.notebook.planned import Planned
 from workbench.telemetry.picture import Picture, RankState
 from workbench.telemetry.store import Run
@@ -30,9 +31,6 @@ MAX_BARS = 16
 MAX_COLUMNS = 1024
 #: Differences up to this share of the plan are as good as the plan promises.
 MEMORY_TOLERANCE = 0.10
-#: One rank waiting longer than another by this share of a step is worth a word.
-WAITING_SHARE = 0.10
-
 #: How each status is to be taken; others are "done".
 STATUS_TONES: dict[str, Tone] = {"running": "good", "failed": "bad", "lost": "bad"}
 
@@ -194,9 +192,9 @@ def comm_bars(shown: Shown) -> list[Bar]:
     for row in shown.picture.comm:
         key = (row["op"], row["axis"], row["phase"])
         bars.append(
-            _comm_bar(_comm_label(*key), row["sent_bytes"], planned.pop(key, None))
+            _comm_bar(comm_label(*key), row["sent_bytes"], planned.pop(key, None))
         )
-    bars += [_comm_bar(_comm_label(*key), None, sent) for key, sent in planned.items()]
+    bars += [_comm_bar(comm_label(*key), None, sent) for key, sent in planned.items()]
     return [bar for bar in bars if bar["measured"] or bar["planned"]]
 
 
@@ -320,11 +318,6 @@ def _comm_bar(label: str, measured: float | None, planned: float | None) -> Bar:
     return bar
 
 
-def _comm_label(op: str, axis: str, phase: str) -> str:
-    when = "" if phase == "step" else f" ({phase})"
-    return f"{op.replace('_', '-')} over {axis}{when}"
-
-
 def _bar(label: str, measured: float | None, planned: float | None) -> Bar:
     if measured is None:
         difference = ""
@@ -374,40 +367,7 @@ def _phases(picture: Picture) -> list[PhaseShare]:
 
 
 def _notes(shown: Shown) -> list[str]:
-    """Say what usually causes a difference that is larger than the plan promises."""
-    notes = []
-    if any(bar["tone"] == "bad" for bar in memory_bars(shown)):
-        notes.append("A rank holds more than the device has: it swaps or will fail.")
-    elif any(bar["tone"] == "warn" for bar in memory_bars(shown)):
-        notes.append(
-            "Memory is off the plan by over 10 %: other tensors alive on the ranks,"
-            " another precision, or another batch size than planned are the usual causes."
-        )
-    if any(bar["tone"] == "warn" for bar in comm_bars(shown)):
-        notes.append(
-            "Traffic differs from the plan: another model or layout than planned,"
-            " or collectives of your own in the loop, are the usual causes."
-        )
-    return notes + _waiting_notes(shown.picture)
-
-
-def _waiting_notes(picture: Picture) -> list[str]:
-    """Name the rank that others wait for, where they wait long."""
-    steps = picture.series.get("step_s")
-    if steps is None or len(steps.y) < 5:
-        return []
-    step_s = statistics.median(steps.y)
-    notes = []
-    for row in picture.comm:
-        longer_s = row.get("waited_s", 0.0) - row.get("late_waited_s", 0.0)
-        if row["phase"] == "step" and longer_s > WAITING_SHARE * step_s:
-            notes.append(
-                f"Rank {row['waiting_rank']} waits {longer_s / step_s:.0%} of a step"
-                f" for rank {row['late_rank']} in"
-                f" {_comm_label(row['op'], row['axis'], 'step')}: a slower device, a"
-                " busy core or uneven work on that rank are the usual causes."
-            )
-    return notes
+    return hints(shown.picture, memory_bars(shown), comm_bars(shown))
 
 
 def _newest(picture: Picture, name: str) -> float | None:
