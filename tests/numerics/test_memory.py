@@ -14,7 +14,11 @@ from workbench.training import Trainer, warm
 
 
 def peak_of_training(place: Place, tiny: Plan, plan: Plan) -> int:
-    """Highest live heap over five steps, less what was live before the net."""
+    """Highest live heap over the steps, less what was live before the net.
+
+    The sampler looks some six times a step, and the top tenth lasts a tenth of it: a
+    dozen steps leave no chance of missing it.
+    """
     warm()
     corpus = small_corpus(plan.model.tokens_per_sample)
     ranks = place.group.ranks(plan.layout)
@@ -25,7 +29,7 @@ def peak_of_training(place: Place, tiny: Plan, plan: Plan) -> int:
     assert before is not None
     sampler = MemorySampler(lambda _: None)
     sampler.start()
-    Trainer(plan, corpus, ranks).fit(5)
+    Trainer(plan, corpus, ranks).fit(12)
     sampler.stop()
     return sampler.peak_bytes - before
 
