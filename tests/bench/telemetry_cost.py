@@ -29,7 +29,7 @@ from workbench.testing.ranks import Place, run_ranks
 from workbench.training import Trainer, warm
 
 STANDALONE = True
-PAIRS = 40
+PAIRS = 60
 STEPS_PER_BLOCK = 4
 
 
@@ -76,7 +76,7 @@ class Telemetry:
 def measure(place: Place) -> list[dict[str, tuple[float, float]]]:
     warm()
     spec = model("gpt", hidden=128, num_layers=4, num_heads=4, tokens_per_sample=128)
-    planned = plan(spec, hardware("cpu"), Layout(dp=2), global_batch=16)
+    planned = plan(spec, hardware("cpu"), Layout(dp=2), global_batch=32)
     buffer = EventBuffer()
     place.group._record = buffer.record
     trainer = Trainer(

@@ -9,9 +9,9 @@ from workbench.sensors.memory import Heap, device_memory, rss_bytes
 
 #: CPU seconds of this process between looks at the heap for its peak: without them the
 #: heap does not change. Beside a training step a look costs 0.12 ms of CPU (the thread
-#: wakes to cold caches), so looking is half a percent of what the process does, however
+#: wakes to cold caches), so looking is a quarter of a percent of what the process does, however
 #: busy the machine is; the same peak comes round in every step.
-_LOOK_EVERY_CPU_S = 0.02
+_LOOK_EVERY_CPU_S = 0.05
 #: An idle process is looked at this often, and stopping waits no longer.
 _LONGEST_PAUSE_S = 0.1
 
@@ -89,8 +89,8 @@ class MemorySampler:
 def _next_pause_s(pause_s: float, used_cpu_s: float) -> float:
     """Return the pause that lasts as much CPU time as lies between two looks.
 
-    >>> _next_pause_s(0.02, 0.01), _next_pause_s(0.02, 0.0)
-    (0.04, 0.1)
+    >>> _next_pause_s(0.04, 0.025), _next_pause_s(0.02, 0.0)
+    (0.08, 0.1)
     """
     wanted_s = pause_s * _LOOK_EVERY_CPU_S / max(used_cpu_s, 1e-4)
     return min(max(wanted_s, _LOOK_EVERY_CPU_S / 4), _LONGEST_PAUSE_S)
