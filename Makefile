@@ -50,7 +50,7 @@ types: $(DEV)
 	@.venv/bin/mypy
 
 layers: $(DEV)
-	@.venv/bin/lint-imports --no-timings --no-cache
+	@.venv/bin/lint-imports --no-logo
 
 unit: $(DEV)
 	@$(PYTEST) -n 2 tests/unit
