@@ -80,5 +80,5 @@ package: $(DEV)
 bench: $(DEV) ## measure speed and cost; prints JSON
 	@$(PY) -m tests.bench
 
-soak: $(DEV) ## the long forms of the tests; some tens of minutes
-	@$(PY) -m tests.soak
+soak: $(DEV) ## layouts on 8 and 16 ranks; prints JSON, some minutes
+	@$(PY) -m tests.numerics.soak_layouts
