@@ -28,7 +28,9 @@ class WorkbenchError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        return self.message if self.hint is None else f"{self.message}\nhint: {self.hint}"
+        return (
+            self.message if self.hint is None else f"{self.message}\nhint: {self.hint}"
+        )
 
     def _render_traceback_(self) -> list[str]:
         """Show IPython the message alone: the frames are ours, not the person's."""
