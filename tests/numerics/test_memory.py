@@ -16,8 +16,8 @@ from workbench.training import Trainer, warm
 def peak_of_training(place: Place, tiny: Plan, plan: Plan) -> int:
     """Highest live heap over the steps, less what was live before the net.
 
-    The sampler looks some six times a step, and the top tenth lasts a tenth of it: a
-    dozen steps leave no chance of missing it.
+    The sampler looks ten times as often as in a session, where hundreds of steps come
+    by: the top tenth lasts a tenth of a step, and a dozen steps leave no chance.
     """
     warm()
     corpus = small_corpus(plan.model.tokens_per_sample)
@@ -27,7 +27,7 @@ def peak_of_training(place: Place, tiny: Plan, plan: Plan) -> int:
     gc.collect()
     before = heap_bytes()
     assert before is not None
-    sampler = MemorySampler(lambda _: None)
+    sampler = MemorySampler(lambda _: None, look_every_cpu_s=0.005)
     sampler.start()
     Trainer(plan, corpus, ranks).fit(12)
     sampler.stop()

@@ -11,7 +11,7 @@ from workbench.sensors.memory import Heap, device_memory, rss_bytes
 #: heap does not change. Beside a training step a look costs 0.12 ms of CPU (the thread
 #: wakes to cold caches), so looking is a quarter of a percent of what the process does, however
 #: busy the machine is; the same peak comes round in every step.
-_LOOK_EVERY_CPU_S = 0.05
+LOOK_EVERY_CPU_S = 0.05
 #: An idle process is looked at this often, and stopping waits no longer.
 _LONGEST_PAUSE_S = 0.1
 
@@ -22,13 +22,18 @@ class MemorySampler:
     Args:
         record_sample: Takes the payload of a `sample` event; must not block.
         interval_s: Seconds between samples.
+        look_every_cpu_s: CPU seconds of this process between looks for the peak.
     """
 
     def __init__(
-        self, record_sample: Callable[[dict[str, Any]], None], interval_s: float = 0.1
+        self,
+        record_sample: Callable[[dict[str, Any]], None],
+        interval_s: float = 0.1,
+        look_every_cpu_s: float = LOOK_EVERY_CPU_S,
     ) -> None:
         self._record_sample = record_sample
         self._interval_s = interval_s
+        self._look_every_cpu_s = look_every_cpu_s
         self._heap = Heap()
         self._stopping = threading.Event()
         self._thread = threading.Thread(
@@ -60,7 +65,7 @@ class MemorySampler:
         until_s = time.monotonic() + self._interval_s
         live = self._look()
         interval_peak = live
-        pause_s = _LOOK_EVERY_CPU_S
+        pause_s = self._look_every_cpu_s
         while not self._stopping.is_set():
             left_s = until_s - time.monotonic()
             if left_s <= 0:
@@ -69,7 +74,8 @@ class MemorySampler:
             time.sleep(min(pause_s, left_s))
             live = self._look()
             interval_peak = max(interval_peak, live)
-            pause_s = _next_pause_s(pause_s, time.process_time() - cpu_s)
+            used_s = time.process_time() - cpu_s
+            pause_s = _next_pause_s(pause_s, used_s, self._look_every_cpu_s)
         device = device_memory()
         return {
             "heap_bytes": live or None,
@@ -86,11 +92,11 @@ class MemorySampler:
         return live
 
 
-def _next_pause_s(pause_s: float, used_cpu_s: float) -> float:
+def _next_pause_s(pause_s: float, used_cpu_s: float, wanted_cpu_s: float) -> float:
     """Return the pause that lasts as much CPU time as lies between two looks.
 
-    >>> _next_pause_s(0.04, 0.025), _next_pause_s(0.02, 0.0)
+    >>> _next_pause_s(0.04, 0.025, 0.05), _next_pause_s(0.02, 0.0, 0.05)
     (0.08, 0.1)
     """
-    wanted_s = pause_s * _LOOK_EVERY_CPU_S / max(used_cpu_s, 1e-4)
-    return min(max(wanted_s, _LOOK_EVERY_CPU_S / 4), _LONGEST_PAUSE_S)
+    wanted_s = pause_s * wanted_cpu_s / max(used_cpu_s, 1e-4)
+    return min(max(wanted_s, wanted_cpu_s / 4), _LONGEST_PAUSE_S)
