@@ -91,10 +91,18 @@ class TestInstalled:
         assert str(installed.parent) in out
 
     def test_widgets_open_from_the_install(self, installed):
-        code = "import workbench_widgets as w; m = w.MonitorWidget(); print(len(m._esm), len(m._css))"
-        sizes = run(installed / "python", "-c", code, cwd=installed).split()
+        code = (
+            "import workbench_widgets as w\n"
+            "for name in w.__all__:\n"
+            "    kind = getattr(w, name)\n"
+            "    print(name, len(str(kind._esm)), len(str(kind._css)))"
+        )
+        opened = run(installed / "python", "-c", code, cwd=installed).splitlines()
 
-        assert all(int(size) > 1000 for size in sizes)
+        assert len(opened) >= 3
+        for line in opened:
+            name, *sizes = line.split()
+            assert all(int(size) > 1000 for size in sizes), name
 
     def test_dashboard_notebook_and_template_are_installed(self, installed):
         share = installed.parent / "share"
