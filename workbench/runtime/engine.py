@@ -49,6 +49,7 @@ class Engine:
         ready: Called whenever the group stands.
         ended: Called once with the reason, and whether it is a failure.
         telemetry: Takes a rank's encoded events.
+        rested: Called when a rank's cell has ended and its events were taken.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Engine:
         ready: Callable[[], None],
         ended: Callable[[str, bool], None],
         telemetry: Callable[[bytes], None],
+        rested: Callable[[], None],
     ) -> None:
         self._links = links
         self._rooms = rooms
@@ -76,6 +78,7 @@ class Engine:
         self._ready = ready
         self._ended = ended
         self._telemetry = telemetry
+        self._rested = rested
         self._state = machine.new(len(places))
         self._pids: dict[int, int] = {}
         self._questions = Questions(self._order)
@@ -250,6 +253,7 @@ class Engine:
         self._handle(life.CloseAsked(reason=reason, at_s=now_s))
 
     def _cell_ended(self, message: orders.CellEnded, now_s: float) -> None:
+        self._rested()
         self.cells.ended(message)
         issued = ",".join(f"{g}:{n}" for g, n in sorted(message.issued.items()))
         self._handle(

@@ -158,6 +158,7 @@ class Keeper:
             ready=self._stands,
             ended=self._engine_ended,
             telemetry=self._recorder.add,
+            rested=self._recorder.commit_soon,
         )
         self._requests = Requests(self._engine, self._recorder)
         self._engine.begin()

@@ -222,8 +222,9 @@ class RankProcess:
         self._channel.send(self._ended(job, seconds, went_well=went_well))
 
     def _ended(self, job: Execute, seconds: float, *, went_well: bool) -> CellEnded:
-        """Return how the cell ended; everything it printed is on its way before."""
+        """Return how the cell ended; what it printed and did is on its way before."""
         _flush()
+        self._tap.drain()
         status, waiting = self._judge(went_well=went_well)
         return CellEnded(
             rank=self.rank,

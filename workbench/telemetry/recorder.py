@@ -63,6 +63,7 @@ class Recorder:
         self._seq = 0
         self._committed_s = self._full_s = time.monotonic()
         self._closing = threading.Event()
+        self._hurry = threading.Event()
         self._thread = threading.Thread(
             target=self._work, name="workbench-recorder", daemon=True
         )
@@ -155,6 +156,14 @@ class Recorder:
         with self._writing:
             self._publish({"k": "end", "run": run, "status": status, "ended_s": now_s})
 
+    def commit_soon(self) -> None:
+        """Have what was added until now written in a moment; does not wait for it.
+
+        A person who reads a run right after a cell finds all that the cell did.
+        """
+        if self._pending or self._unwritten:
+            self._hurry.set()
+
     def flush(self) -> None:
         """Write and publish all that was added until now."""
         self._take_in(full=True)
@@ -163,6 +172,7 @@ class Recorder:
     def close(self) -> None:
         """End the thread after a last write; open runs end as "interrupted"."""
         self._closing.set()
+        self._hurry.set()
         if self._thread is not threading.current_thread():
             self._thread.join()
         for run in list(self._runs):
@@ -199,9 +209,11 @@ class Recorder:
             }
 
     def _work(self) -> None:
-        while not self._closing.wait(TICK_S):
+        while not self._closing.is_set():
+            hurried = self._hurry.wait(TICK_S)
+            self._hurry.clear()
             self._take_in(full=time.monotonic() - self._full_s >= FULL_S)
-            if time.monotonic() - self._committed_s >= COMMIT_S:
+            if hurried or time.monotonic() - self._committed_s >= COMMIT_S:
                 self._write()
 
     def _take_in(self, *, full: bool) -> None:

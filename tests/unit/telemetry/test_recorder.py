@@ -35,6 +35,17 @@ def test_what_is_added_reaches_the_store_by_itself(recorder, store, metric):
     await_true(lambda: len(list(store.events(run))) == 1)
 
 
+def test_a_commit_is_hurried_where_one_is_asked_for(store, metric, monkeypatch):
+    monkeypatch.setattr(recorder_module, "COMMIT_S", 3600.0)
+    with Recorder(store) as recorder:
+        run = recorder.begin_run(name="a", num_ranks=1)
+        recorder.add(encode([metric(1, run=run)]))
+
+        recorder.commit_soon()
+
+        await_true(lambda: len(list(store.events(run))) == 1)
+
+
 def test_ending_a_run_writes_what_is_left(recorder, store, metric):
     run = recorder.begin_run(name="a", num_ranks=1)
     recorder.add(encode([metric(1, run=run)]))
