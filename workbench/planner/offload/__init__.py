@@ -1,4 +1,4 @@
-"""What memory beyond the device costs, as pure functions (planner.md 3.12)."""
+"""What memory beyond the device costs, as pure functions."""
 
 from workbench.planner.offload.cache import CacheCost, cache_cost
 from workbench.planner.offload.link import Link

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from workbench.planner.offload.link import Link
 
 #: What the host reads and writes per float32 parameter in an Adam step: parameter,
-#: gradient and two moments read, parameter and moments written (planner.md 3.12).
+#: gradient and two moments read, parameter and moments written.
 ADAM_HOST_BYTES = 28
 
 

@@ -1,6 +1,6 @@
 """What streaming layers through the device costs (S07): no torch here.
 
-Closed forms of planner.md 3.12 hold where one resource rules: weights hide in the
+The closed forms below hold where one resource rules: weights hide in the
 forward when the tokens of a pass are at least FLOP/s over link bytes/s (for weights of
 two bytes). Where lanes, buffers and the host's optimizer wait for each other, the order
 of events is replayed, as `offload.streaming` runs it.
@@ -221,7 +221,7 @@ def _parts_s(link: Link, num_bytes: int, num_parts: int) -> float:
 def least_tokens(*, flops_per_s: float, link_bytes_per_s: float) -> float:
     """Return the tokens of a pass from which on the forward hides its weights.
 
-    Weights of two bytes: 2 P T / F >= 2 P / B, so T >= F / B (planner.md 3.12); the
+    Weights of two bytes: 2 P T / F >= 2 P / B, so T >= F / B; the
     backward needs half of that.
 
     >>> round(least_tokens(flops_per_s=400e12, link_bytes_per_s=55e9))
