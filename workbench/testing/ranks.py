@@ -36,13 +36,12 @@ class Place:
     events: list[Event]
 
 
-def loopback_store() -> TCPStore:
+def loopback_store(listener: socket.socket | None = None) -> TCPStore:
     """Make a rendezvous store that listens on loopback only, as sessions do."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    port = listener.getsockname()[1]
+    listener = listener or socket.create_server(("127.0.0.1", 0))
     return TCPStore(
         "127.0.0.1",
-        port,
+        listener.getsockname()[1],
         is_master=True,
         wait_for_workers=False,
         master_listen_fd=listener.detach(),
@@ -61,14 +60,17 @@ def run_ranks(
         RuntimeError: A rank raised (its traceback is inside) or took too long; no rank
             is left behind.
     """
-    store = loopback_store()
+    # The store's thread starts after the forks: a rank forked beside a thread at work may
+    # inherit a lock that nobody will open. Until then early ranks wait in the backlog.
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
     context = multiprocessing.get_context("fork")
     processes, pipes = [], []
     for rank in range(num_ranks):
         ours, theirs = context.Pipe(duplex=False)
         process = context.Process(
             target=_rank_main,
-            args=(theirs, store.port, rank, num_ranks, function, args),
+            args=(theirs, port, rank, num_ranks, function, args),
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # fork beside threads
@@ -76,7 +78,9 @@ def run_ranks(
         theirs.close()
         processes.append(process)
         pipes.append(ours)
+    store: TCPStore | None = None
     try:
+        store = loopback_store(listener)
         return _collect(pipes, time.monotonic() + timeout_s)
     finally:
         # Freed here, lest a kept traceback frees it in a later fork, where the store's
